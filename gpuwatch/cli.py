@@ -1,0 +1,240 @@
+"""The command ``gpuwatch``.
+
+Exit codes: 0 done; 1 no GPU could be read (``once``, ``check``), or an unexpected error; 2 the command line or the configuration is wrong;
+3 cannot listen (the port is taken, a certificate cannot be loaded).
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch import __version__
+from gpuwatch.config import ConfigError, Settings, load
+from gpuwatch.log import configure_log
+from gpuwatch.setting import CONFIG_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpuwatch.device.supervisor import Simulation
+
+EXIT_OK, EXIT_NO_GPU, EXIT_USAGE = 0, 1, 2
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+
+_FORMATS = {"text": "text/plain;version=0.0.4", "openmetrics": "application/openmetrics-text;version=1.0.0"}
+_EXIT_CODES = """\b
+Exit codes:
+  0  done
+  1  no GPU could be read (once, check), or an unexpected error
+  2  the command line or the configuration is wrong
+  3  cannot listen (the port is taken, a certificate cannot be loaded)"""
+_SETTINGS_ORDER = "Settings come from the configuration file, then GPUWATCH_* variables, then flags; the later wins."
+
+
+def _with_settings(command: Callable[..., int]) -> Callable[..., int]:
+    """Give ``command`` the flags that make up its settings, and pass it the loaded ``settings``."""
+
+    @click.option(
+        "--config", type=click.Path(path_type=Path), envvar=CONFIG_VARIABLE, help="YAML file. [default: /etc/gpuwatch/config.yaml]"
+    )
+    @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Any setting, such as read.fast_interval=2s. Repeatable.")
+    @click.option("--node-name", metavar="NAME", help="The node label. [default: NODE_NAME, else the host name]")
+    @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
+    @click.option("--log-format", metavar="FORMAT", help="auto, console or json.")
+    @functools.wraps(command)
+    def with_settings(
+        config: Path | None,
+        pairs: tuple[str, ...],
+        node_name: str | None,
+        log_level: str | None,
+        log_format: str | None,
+        **rest: Any,  # noqa: ANN401 - each command's own options
+    ) -> int:
+        flags = {"node_name": node_name, "log.level": log_level, "log.format": log_format}
+        flags |= {"server.address": rest.pop("address", None), "server.port": rest.pop("port", None)}
+        chosen = {key: value for key, value in flags.items() if value is not None} | dict(_pair(text) for text in pairs)
+        settings = load(config, flags=chosen)
+        configure_log(settings.log)
+        return command(settings, **rest)
+
+    return with_settings
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"flag --set: {text!r} is not allowed; expected KEY=VALUE, such as read.fast_interval=2s")
+    return key.strip(), value
+
+
+def _with_listener(command: Callable[..., int]) -> Callable[..., int]:
+    """Give ``command`` the flags for where to listen; :func:`_with_settings` reads them."""
+    port = click.option("--port", metavar="PORT", help="TCP port. [default: 9838]")
+    address = click.option("--address", metavar="ADDRESS", help="Address to listen on. [default: 0.0.0.0; demo: 127.0.0.1]")
+    return address(port(command))
+
+
+def _with_scenario(command: Callable[..., int]) -> Callable[..., int]:
+    """Give ``command`` a simulated driver on request, passed as ``simulation``."""
+
+    @click.option("--scenario", metavar="NAME", help="Read a simulated node instead (see 'gpuwatch scenarios'), or a scenario file.")
+    @click.option("--at", "at_seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="Moment of the scenario to read.")
+    @functools.wraps(command)
+    def with_scenario(*args: Any, scenario: str | None, at_seconds: float | None, **rest: Any) -> int:  # noqa: ANN401 - passed on as they are
+        if scenario is None and at_seconds is not None:
+            raise click.UsageError("--at needs --scenario: a real node has no other moment than now.")
+        return command(*args, simulation=None if scenario is None else _simulation(scenario, at_seconds), **rest)
+
+    return with_scenario
+
+
+def _simulation(scenario: str, at_seconds: float | None) -> Simulation:
+    """The simulation to run, refused here when there is no such scenario."""
+    from gpuwatch.device.simulated import scenario_names
+    from gpuwatch.device.supervisor import Simulation
+
+    if scenario not in scenario_names() and not Path(scenario).is_file():
+        raise click.UsageError(f"no scenario {scenario!r}; expected a file or one of: {', '.join(scenario_names())}")
+    return Simulation(scenario=scenario, at_seconds=at_seconds)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXIT_CODES)
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def commands() -> None:
+    """Prometheus metrics of NVIDIA GPUs that stay right when a GPU or a driver misbehaves."""
+
+
+@commands.command(epilog=_SETTINGS_ORDER)
+@_with_listener
+@_with_settings
+def run(settings: Settings) -> int:
+    """Read the GPUs of this node and serve /metrics until stopped."""
+    from gpuwatch import agent
+
+    return agent.run(settings, None)
+
+
+@commands.command(epilog=_SETTINGS_ORDER)
+@_with_settings
+@_with_scenario
+@click.option("--format", "form", type=click.Choice([*_FORMATS, "json"]), default="text", show_default=True, help="Form of the output.")
+def once(settings: Settings, simulation: Simulation | None, form: str) -> int:
+    """Read the GPUs once and print the metrics."""
+    from gpuwatch import agent
+    from gpuwatch.metrics.exposition import Exposition
+
+    snapshot = agent.once(settings, simulation)
+    if form == "json":
+        from gpuwatch.server import snapshot_json
+
+        body = snapshot_json(snapshot) + b"\n"
+    else:
+        body, _ = Exposition(None).render(snapshot, _FORMATS[form], "")
+    sys.stdout.buffer.write(body)
+    sys.stdout.flush()
+    if any(gpu.up for gpu in snapshot.gpus):
+        return EXIT_OK
+    click.echo(f"gpuwatch: no GPU could be read: {snapshot.detail or snapshot.fault or 'every GPU has a fault'}", err=True)
+    return EXIT_NO_GPU
+
+
+@commands.command(short_help="Serve a SIMULATED node; needs no GPU.")
+@_with_listener
+@click.option("--scenario", default="mixed-fleet", show_default=True, metavar="NAME", help="See 'gpuwatch scenarios'; or a scenario file.")
+@click.option("--log-level", default="warning", show_default=True, metavar="LEVEL", help="debug, info, warning or error.")
+def demo(scenario: str, address: str | None, port: str | None, log_level: str) -> int:
+    """Serve a SIMULATED node: no GPU, no driver, no Kubernetes needed."""
+    from gpuwatch import agent
+
+    simulation = _simulation(scenario, None)
+    # A demo takes nothing from this machine's real configuration, and only this machine can reach it unless asked otherwise.
+    flags = {"node_name": "simulated-node", "server.address": address or "127.0.0.1", "log.level": log_level}
+    settings = load(Path("/dev/null"), environment={}, flags=flags | ({"server.port": port} if port is not None else {}))
+    configure_log(settings.log)
+    host = f"[{settings.server.address}]" if ":" in settings.server.address else settings.server.address
+    click.secho(
+        f"\n  SIMULATED node, scenario {scenario}: every value is made up; no GPU of this machine is read.\n", fg="yellow", bold=True
+    )
+    click.echo(
+        f"  Open     http://{host}:{settings.server.port}/\n  Metrics  http://{host}:{settings.server.port}/metrics\n  Stop     Ctrl+C\n"
+    )
+    sys.stdout.flush()
+    return agent.run(settings, simulation)
+
+
+@commands.command()
+def scenarios() -> int:
+    """List the simulated scenarios for demo, once and check."""
+    from gpuwatch.device.simulated import scenario_names
+
+    names = scenario_names()
+    width = max(map(len, names), default=0)
+    for name, sentence in names.items():
+        click.echo(f"{name:<{width}}  {sentence}")
+    return EXIT_OK
+
+
+@commands.command(short_help="Record the driver's answers for a bug report.")
+@click.option("--seconds", type=click.FloatRange(min=1, max=3600), default=30, show_default=True, help="How long to record.")
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), default=Path("gpuwatch-recording.json"), show_default=True)
+def record(seconds: float, output: Path) -> int:
+    """Record what this node's driver answers, without names and serial numbers, for a bug report or a test."""
+    from gpuwatch.device import replay
+
+    replay.record(output, seconds)
+    click.echo(f"Wrote {output}.")
+    return EXIT_OK
+
+
+@commands.command(epilog=_SETTINGS_ORDER)
+@_with_settings
+@_with_scenario
+def check(settings: Settings, simulation: Simulation | None) -> int:
+    """Say what gpuwatch can read on this node and, if it cannot, why."""
+    from gpuwatch import agent, doctor
+
+    host = doctor.probe_host() if simulation is None else None
+    report = doctor.report_of(agent.once(settings, simulation), host)
+    click.echo("\n".join(report.lines))
+    return EXIT_OK if report.healthy else EXIT_NO_GPU
+
+
+@commands.command(short_help="Write the generated documents of the source tree.")
+@click.option("--check", "check_only", is_flag=True, help="Write nothing; fail when a generated file differs.")
+@click.option(
+    "--root", type=click.Path(path_type=Path, exists=True, file_okay=False), default=Path(), help="The source tree. [default: here]"
+)
+def generate(root: Path, *, check_only: bool) -> int:
+    """Write the generated documents of the source tree (for contributors)."""
+    from gpuwatch import generate as generator
+
+    for path in (changed := generator.generate(root, check=check_only)):
+        click.echo(f"{path} {'differs; run: gpuwatch generate' if check_only else 'written'}")
+    return EXIT_FAILED if check_only and changed else EXIT_OK
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code; an error is one line, with its traceback only at log level debug."""
+    try:
+        code = commands.main(prog_name="gpuwatch", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except ConfigError as error:
+        click.echo(f"gpuwatch: {error}", err=True)
+        sys.exit(EXIT_USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(EXIT_INTERRUPTED)
+    except Exception as error:  # the last place that can still say it in one line
+        if logging.getLogger().isEnabledFor(logging.DEBUG):
+            raise
+        click.echo(f"gpuwatch: unexpected {type(error).__name__}: {error} (--log-level debug shows where)", err=True)
+        sys.exit(EXIT_FAILED)
+    sys.exit(code if isinstance(code, int) else EXIT_OK)
