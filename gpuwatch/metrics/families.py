@@ -1,0 +1,45 @@
+"""From a snapshot to rows: which device has which metrics now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuwatch.metrics.gpu import fast_rows, identity_rows, limit_rows, medium_rows, total_rows
+from gpuwatch.metrics.health import health_rows
+from gpuwatch.metrics.links import link_limit_rows, link_rows, traffic_rows
+from gpuwatch.metrics.mig import mig_instances, mig_labels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuwatch.metrics.row import Rows
+    from gpuwatch.snapshot import Gpu, Snapshot
+
+
+def device_rows(snapshot: Snapshot) -> Iterator[tuple[tuple[str, ...], Rows]]:
+    """Each GPU and each MIG instance: the values of its device labels (``GPU_LABELS``, ``MIG_LABELS``) and its rows."""
+    for gpu in snapshot.gpus:
+        identity = gpu.identity
+        labels = (snapshot.node, str(identity.index), identity.uuid, identity.model)
+        yield labels, gpu_rows(snapshot, gpu)
+        if gpu.up:
+            for instance, rows in mig_instances(gpu):
+                yield (*labels, *mig_labels(instance)), rows
+
+
+def gpu_rows(snapshot: Snapshot, gpu: Gpu) -> Rows:
+    """Rows of one physical GPU. One that does not answer keeps its identity and its counters, and shows no other value."""
+    yield from identity_rows(snapshot, gpu)
+    yield from total_rows(gpu.totals)
+    if not gpu.up:
+        return
+    yield from limit_rows(gpu.identity)
+    yield from link_limit_rows(gpu.identity)
+    fast, medium = gpu.fast, gpu.medium
+    if fast is not None:
+        yield from fast_rows(fast)
+    if medium is not None:
+        yield from medium_rows(medium)
+        yield from health_rows(medium.health)
+        yield from link_rows(medium.links)
+    yield from traffic_rows(fast.activity if fast else None, medium.links if medium else None)

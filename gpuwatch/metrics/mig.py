@@ -1,0 +1,48 @@
+"""MIG instances: slices of a GPU that work like GPUs of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuwatch.device.readings import MigUse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuwatch.device.readings import MigInstance
+    from gpuwatch.metrics.row import Rows
+    from gpuwatch.snapshot import Gpu
+
+_UNUSED = MigUse()
+
+
+def mig_labels(instance: MigInstance) -> tuple[str, ...]:
+    """Values of the labels that a MIG instance adds to those of its GPU, in the order of ``MIG_LABELS``."""
+    return (instance.uuid, instance.profile or "", str(instance.gpu_instance), str(instance.compute_instance))
+
+
+def mig_instances(gpu: Gpu) -> Iterator[tuple[MigInstance, Rows]]:
+    """Each instance of the GPU with its rows; nothing for a GPU without MIG."""
+    if gpu.medium is None:
+        return
+    uses = gpu.fast.mig if gpu.fast else {}
+    shown: set[int] = set()
+    for instance in sorted(gpu.medium.mig_instances, key=lambda each: (each.gpu_instance, each.compute_instance)):
+        # Memory belongs to the GPU instance: shown for each of its compute instances, a sum would count it more than once.
+        first = instance.gpu_instance not in shown
+        shown.add(instance.gpu_instance)
+        yield instance, _mig_rows(instance, uses.get(instance.uuid, _UNUSED), with_memory=first)
+
+
+def _mig_rows(instance: MigInstance, use: MigUse, *, with_memory: bool) -> Rows:
+    yield "gpuwatch_mig_info", 1
+    if with_memory:
+        total = use.memory.total_bytes if use.memory else None
+        yield "gpuwatch_mig_memory_total_bytes", instance.memory_total_bytes if total is None else total
+        yield "gpuwatch_mig_memory_used_bytes", use.memory.used_bytes if use.memory else None
+    if use.activity is not None:
+        yield "gpuwatch_mig_graphics_active_ratio", use.activity.graphics_ratio
+        yield "gpuwatch_mig_sm_active_ratio", use.activity.sm_active_ratio
+        yield "gpuwatch_mig_tensor_active_ratio", use.activity.tensor_active_ratio
+        yield "gpuwatch_mig_dram_active_ratio", use.activity.dram_active_ratio
+    yield "gpuwatch_mig_multiprocessors", instance.sm_count
