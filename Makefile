@@ -1,0 +1,56 @@
+# What a person runs is what the checks run. "make" alone lists the targets.
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SCENARIO ?= mixed-fleet
+PORT ?= 9838
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test tools lint format typecheck layers generated check lock bench clean
+
+help: ## List the targets.
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup: $(READY) ## Make the virtual environment from the locked, hashed requirements.
+
+$(READY): requirements/dev.txt pyproject.toml scripts/make-venv
+	@scripts/make-venv $(VENV)
+	@touch $@
+
+demo: $(READY) ## Serve a simulated node; prints what to open. SCENARIO= and PORT= choose.
+	@$(BIN)/gpuwatch demo --scenario $(SCENARIO) --port $(PORT)
+
+tools:
+	@scripts/install-missing promtool=prometheus chromium=chromium openssl=openssl
+
+test: $(READY) tools ## Run all tests.
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(READY)
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+
+format: $(READY) ## Format the sources and apply safe corrections.
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --fix .
+
+typecheck: $(READY)
+	@$(BIN)/mypy
+
+layers: $(READY)
+	@$(BIN)/lint-imports --no-logo
+
+generated: $(READY)
+	@$(BIN)/gpuwatch generate --check
+
+check: lint typecheck layers generated test ## Everything that must hold before a change is merged.
+
+lock: ## Choose and pin versions anew (needs uv).
+	@scripts/lock
+
+bench: $(READY) ## Measure; nothing here passes or fails.
+	@for script in bench/*.py; do echo "== $$script"; $(BIN)/python $$script || exit; done
+
+clean: ## Remove what the targets made.
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
