@@ -1,0 +1,201 @@
+"""The page at ``/``: the node's GPUs for a person with a browser, a phone or a screen reader.
+
+One HTML document, no script, nothing loaded from anywhere. Every value is escaped; "n/a" is "not reported", zero is zero.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable
+from html import escape
+from importlib import resources
+
+from gpuwatch.device.readings import Fast, Links, Medium, Memory, MigInstance, MigUse
+from gpuwatch.snapshot import Gpu, Snapshot
+
+NOT_REPORTED = '<span class="na">n/a</span>'
+_STYLE = resources.files("gpuwatch.web").joinpath("page.css").read_text(encoding="utf-8")
+_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+CONTENT_SECURITY_POLICY = (
+    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Allows the one inline style sheet and nothing else."""
+_REFRESH_SECONDS = 15
+_FAULTS = {
+    "starting": "The first read of the GPUs is not complete yet.",
+    "driver_not_loaded": "The NVIDIA driver is not loaded on this node.",
+    "no_gpu": "The driver answers but shows no GPU.",
+    "gpu_is_lost": "The GPU fell off the bus or needs a reset.",
+    "stalled": "The driver does not answer for this GPU.",
+    "reader_down": "The process that reads the driver is down and is being restarted.",
+    "missing": "The GPU was here before and is gone.",
+}
+_LINKS = (("/metrics", "Prometheus metrics"), ("/api/v1/snapshot", "JSON"), ("/healthz", "liveness"), ("/readyz", "readiness"))
+
+
+def render_page(snapshot: Snapshot) -> str:
+    """The whole HTML document."""
+    node = escape(snapshot.node)
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f'<meta http-equiv="refresh" content="{_REFRESH_SECONDS}">'
+        f'<title>gpuwatch on {node}</title><link rel="icon" href="data:,"><style>{_STYLE}</style></head><body>'
+        f"{_banner(snapshot)}<header><h1>{node or 'unnamed node'}</h1>{_facts(snapshot)}</header><main>{_state(snapshot)}"
+        f"{_gpus(snapshot.gpus)}{_mig(snapshot.gpus)}{_links(snapshot.gpus)}</main>"
+        f'<footer><nav aria-label="Other forms of this page"><ul>{"".join(_link(path, text) for path, text in _LINKS)}</ul></nav>'
+        "</footer></body></html>\n"
+    )
+
+
+def _banner(snapshot: Snapshot) -> str:
+    if not snapshot.simulated:
+        return ""
+    return '<p class="banner" role="note">Simulated: these GPUs do not exist. Nothing here describes real hardware.</p>'
+
+
+def _facts(snapshot: Snapshot) -> str:
+    facts = (("gpuwatch", snapshot.version), ("driver", snapshot.driver_version), ("CUDA", snapshot.cuda_version))
+    return "<p>" + " · ".join(f"{name} {_text(value)}" for name, value in facts) + "</p>"
+
+
+def _state(snapshot: Snapshot) -> str:
+    if not snapshot.up:
+        words = snapshot.detail or _FAULTS.get(snapshot.fault, "")
+        token = f" <code>{escape(snapshot.fault)}</code>" if snapshot.fault else ""
+        return f'<p class="state bad" role="status"><strong>Not reading GPUs.</strong> {escape(words)}{token}</p>'
+    down = sum(not gpu.up for gpu in snapshot.gpus)
+    total = f"{len(snapshot.gpus)} GPU{'s' * (len(snapshot.gpus) != 1)}"
+    if down:
+        return f'<p class="state bad" role="status"><strong>{down} of {total} not answering.</strong></p>'
+    return f'<p class="state good" role="status"><strong>{total} answering.</strong></p>'
+
+
+def _gpus(gpus: tuple[Gpu, ...]) -> str:
+    heads = ("GPU", "State", "Utilisation", "Memory", "Power", "Temperature", "Throttled by", "Processes")
+    return _table("GPUs", heads, (_gpu_row(gpu) for gpu in gpus)) if gpus else '<p class="empty">No GPU has been seen yet.</p>'
+
+
+def _gpu_row(gpu: Gpu) -> tuple[str, ...]:
+    fast, medium = gpu.fast or Fast(), gpu.medium or Medium()
+    return (
+        f"<b>{gpu.identity.index} · {escape(gpu.identity.model) or 'unknown model'}</b><code>{escape(gpu.identity.uuid)}</code>",
+        _gpu_state(gpu),
+        _ratio(fast.utilization_ratio),
+        _memory(fast.memory),
+        _of(_number(fast.power_watts, "W"), _number(medium.power_limit_watts.get("enforced"), "W")),
+        _temperature(gpu),
+        _throttle(fast.throttle_reasons),
+        _text(None if fast.processes is None else str(len(fast.processes))),
+    )
+
+
+def _gpu_state(gpu: Gpu) -> str:
+    if gpu.up:
+        return '<span class="good">up</span>'
+    words = _FAULTS.get(gpu.fault, "")
+    return f'<span class="bad">down</span> <code>{escape(gpu.fault)}</code>' + (f"<small>{escape(words)}</small>" if words else "")
+
+
+def _memory(memory: Memory | None) -> str:
+    if memory is None:
+        return NOT_REPORTED
+    shown = _of(_bytes(memory.used_bytes), _bytes(memory.total_bytes))
+    if memory.used_bytes is None or not memory.total_bytes:
+        return shown
+    return shown + _meter(memory.used_bytes / memory.total_bytes)
+
+
+def _temperature(gpu: Gpu) -> str:
+    """Against what this board calls too hot: the margin where it reports one, else its slowdown limit."""
+    fast, medium = gpu.fast or Fast(), gpu.medium or Medium()
+    now = _number(fast.temperature_celsius.get("gpu"), "°C")
+    if medium.temperature_margin_celsius is not None:
+        return f"{now}<small>{_number(medium.temperature_margin_celsius, '°C')} below its limit</small>"
+    limit = gpu.identity.temperature_limit_celsius.get("slowdown")
+    return now if limit is None else f"{now}<small>slows down at {_number(limit, '°C')}</small>"
+
+
+def _throttle(reasons: tuple[str, ...] | None) -> str:
+    if reasons is None:
+        return NOT_REPORTED
+    slowing = [reason for reason in reasons if reason != "idle"]
+    if slowing:
+        return escape(", ".join(slowing).replace("_", " "))
+    return "nothing (idle)" if reasons else "nothing"
+
+
+def _mig(gpus: tuple[Gpu, ...]) -> str:
+    rows = [_mig_row(gpu, instance) for gpu in gpus for instance in (gpu.medium.mig_instances if gpu.medium else ())]
+    return _table("MIG instances", ("MIG instance", "GPU", "Memory", "SM active"), rows) if rows else ""
+
+
+def _mig_row(gpu: Gpu, instance: MigInstance) -> tuple[str, ...]:
+    use = (gpu.fast.mig.get(instance.uuid) if gpu.fast else None) or MigUse()
+    memory = use.memory or Memory(total_bytes=instance.memory_total_bytes)
+    return (
+        f"<b>{_text(instance.profile)}</b><code>{escape(instance.uuid)}</code>",
+        f"{gpu.identity.index} <small>instance {instance.gpu_instance}, compute {instance.compute_instance}</small>",
+        _memory(memory),
+        _ratio(use.activity.sm_active_ratio if use.activity else None),
+    )
+
+
+def _links(gpus: tuple[Gpu, ...]) -> str:
+    heads = ("GPU", "PCIe generation", "PCIe width", "NVLink")
+    return _table("Links", heads, (_links_row(gpu) for gpu in gpus)) if gpus else ""
+
+
+def _links_row(gpu: Gpu) -> tuple[str, ...]:
+    links = gpu.medium.links if gpu.medium else Links()
+    up = f"{sum(links.nvlink_up.values())} of {len(links.nvlink_up)} up" if links.nvlink_up else NOT_REPORTED
+    return (
+        f"<b>{gpu.identity.index}</b>",
+        _of(_number(links.pcie_generation, ""), _number(gpu.identity.pcie_generation_max, "")),
+        _of(_number(links.pcie_width, ""), _number(gpu.identity.pcie_width_max, "")),
+        up,
+    )
+
+
+def _table(caption: str, heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """A table that a narrow screen shows as cards: each cell carries its heading. Cells are HTML already."""
+    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
+    body = "".join(
+        f'<tr><th scope="row">{first}</th>'
+        + "".join(f'<td data-head="{name}"><div>{cell}</div></td>' for name, cell in zip(heads[1:], rest, strict=True))
+        + "</tr>"
+        for first, *rest in rows
+    )
+    table = f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"<section><h2>{caption}</h2>{table}</section>"
+
+
+def _link(path: str, text: str) -> str:
+    return f'<li><a href="{path}">{path}</a> {text}</li>'
+
+
+def _text(value: str | None) -> str:
+    return NOT_REPORTED if value is None else escape(value)
+
+
+def _number(value: float | None, unit: str) -> str:
+    return NOT_REPORTED if value is None else f"{value:,.0f}{chr(160) if unit else ''}{unit}"
+
+
+def _of(value: str, limit: str) -> str:
+    return value if value == limit == NOT_REPORTED else f"{value} of {limit}"
+
+
+def _bytes(value: int | None) -> str:
+    return NOT_REPORTED if value is None else f"{value / 2**30:,.1f}{chr(160)}GiB"
+
+
+def _ratio(value: float | None) -> str:
+    return NOT_REPORTED if value is None else f"{value * 100:.0f}{chr(160)}%{_meter(value)}"
+
+
+def _meter(share: float) -> str:
+    """A bar for the eye; the number beside it says the same to everybody else."""
+    return f'<meter min="0" max="1" value="{min(max(share, 0.0), 1.0):.3f}" aria-hidden="true"></meter>'
