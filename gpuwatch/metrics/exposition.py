@@ -70,7 +70,7 @@ class Exposition:
         for name, series in encoder.families(snapshot).items():
             if series:
                 parts.append(headers[name])
-                parts.extend([f"{prefix}{value}\n" for prefix, value in series.items()])
+                parts.extend(series.values())
         body = "".join(parts).encode()
         if self._registry is not None:
             return body + wanted.generate(self._registry)

@@ -61,7 +61,6 @@ def total_rows(totals: Totals) -> Rows:
 def limit_rows(identity: Identity) -> Rows:
     """Limits that belong to the board."""
     yield "gpuwatch_gpu_temperature_limit_celsius", identity.temperature_limit_celsius
-    yield "gpuwatch_gpu_temperature_limit_offset_celsius", identity.temperature_limit_offset_celsius
     yield "gpuwatch_gpu_clock_max_hertz", identity.clock_max_hertz
 
 
@@ -87,7 +86,6 @@ def fast_rows(fast: Fast) -> Rows:
 
 
 def _activity_rows(activity: Activity) -> Rows:
-    yield "gpuwatch_gpu_graphics_active_ratio", activity.graphics_ratio
     yield "gpuwatch_gpu_sm_active_ratio", activity.sm_active_ratio
     yield "gpuwatch_gpu_sm_occupancy_ratio", activity.sm_occupancy_ratio
     yield "gpuwatch_gpu_tensor_active_ratio", activity.tensor_active_ratio

@@ -31,5 +31,3 @@ def traffic_rows(activity: Activity | None, links: Links | None) -> Rows:
     """Traffic now: from GPM where the board has it, since that is the fresher of the two, else from the blocking PCIe call."""
     pcie = activity.pcie_bytes_per_second if activity else {}
     yield "gpuwatch_gpu_pcie_throughput_bytes_per_second", pcie or (links.pcie_bytes_per_second if links else {})
-    if activity is not None:
-        yield "gpuwatch_gpu_nvlink_throughput_bytes_per_second", activity.nvlink_bytes_per_second

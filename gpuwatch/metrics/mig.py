@@ -26,12 +26,18 @@ def mig_instances(gpu: Gpu) -> Iterator[tuple[MigInstance, Rows]]:
     if gpu.medium is None:
         return
     uses = gpu.fast.mig if gpu.fast else {}
-    shown: set[int] = set()
-    for instance in sorted(gpu.medium.mig_instances, key=lambda each: (each.gpu_instance, each.compute_instance)):
-        # Memory belongs to the GPU instance: shown for each of its compute instances, a sum would count it more than once.
-        first = instance.gpu_instance not in shown
-        shown.add(instance.gpu_instance)
-        yield instance, _mig_rows(instance, uses.get(instance.uuid, _UNUSED), with_memory=first)
+    shown_by = _memory_shown_by(gpu.medium.mig_instances, uses)
+    for instance in gpu.medium.mig_instances:
+        with_memory = shown_by[instance.gpu_instance] == instance.uuid
+        yield instance, _mig_rows(instance, uses.get(instance.uuid, _UNUSED), with_memory=with_memory)
+
+
+def _memory_shown_by(instances: tuple[MigInstance, ...], uses: dict[str, MigUse]) -> dict[int, str]:
+    """By GPU instance, the one compute instance that shows its memory, the one with a reading: a sum must not count it twice."""
+    shown_by: dict[int, str] = {}
+    for instance in sorted(instances, key=lambda each: (each.uuid not in uses, each.compute_instance)):
+        shown_by.setdefault(instance.gpu_instance, instance.uuid)
+    return shown_by
 
 
 def _mig_rows(instance: MigInstance, use: MigUse, *, with_memory: bool) -> Rows:

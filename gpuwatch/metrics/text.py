@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.exposition import escape_label_name, escape_m
 from prometheus_client.utils import floatToGoString
 
 from gpuwatch.metrics.agent import agent_rows
-from gpuwatch.metrics.catalog import METRICS, metrics_by_name
+from gpuwatch.metrics.catalog import METRICS
 from gpuwatch.metrics.families import device_rows
 
 if TYPE_CHECKING:
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from gpuwatch.snapshot import Snapshot
 
 Families = dict[str, dict[str, str]]
-"""By metric: what stands before the value (name, labels, a space) → the value. Being a dict, it cannot hold a series twice."""
+"""By metric: what stands before the value (name, labels, a space) → the whole line. Being a dict, it cannot hold a series twice."""
 
-_Key = tuple[str, object]
-_PREFIX_LIMIT = 50_000
-"""Kept beginnings of lines: many times a full node, so that only values that change without end ever reach it."""
+_SERIES_LIMIT = 50_000
+"""Series remembered: many times a full node, so that only labels that change without end ever reach it."""
 _EXPONENT_FROM = 1e6
 
 
@@ -62,56 +61,79 @@ def header(metric: Metric, escaping: str, *, openmetrics: bool) -> str:
     return lines
 
 
-class Encoder:
-    """Turns snapshots into series, for one way of escaping names."""
+class _Series:
+    """One series as it was last written. The line is written again only when the value differs."""
 
-    __slots__ = ("_metrics", "_names", "_prefix_count", "_prefixes")
+    __slots__ = ("line", "prefix", "value")
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.value = math.nan  # equal to no value, so that the first one is written
+        self.line = ""
+
+    def write(self, value: float) -> str:
+        """The line with this value, or an empty text if it is no number."""
+        text = number(value)
+        self.value, self.line = value, "" if text is None else f"{self.prefix}{text}\n"
+        return self.line
+
+
+_Known = dict[object, _Series]
+"""Series of one device by the name of the metric, with the label value where it has labels of its own."""
+
+
+class Encoder:
+    """Turns snapshots into lines, for one way of escaping names. Owned by one thread."""
+
+    __slots__ = ("_devices", "_names", "_series_count")
 
     def __init__(self, escaping: str) -> None:
-        self._metrics = metrics_by_name()
         self._names = {
             metric.name: (escape_metric_name(metric.name, escaping), tuple(escape_label_name(label, escaping) for label in metric.labels))
             for metric in METRICS
         }
-        self._prefixes: dict[tuple[str, ...], dict[_Key, str]] = {}
-        self._prefix_count = 0
+        self._devices: dict[tuple[str, ...], _Known] = {}
+        self._series_count = 0
 
     def families(self, snapshot: Snapshot) -> Families:
         """Every series of the snapshot, by metric in display order. Metrics without a series have an empty dict."""
-        if self._prefix_count > _PREFIX_LIMIT:
-            self._prefixes = {}
-            self._prefix_count = 0
-        families: Families = {name: {} for name in self._metrics}
-        seen = {}
+        if self._series_count > _SERIES_LIMIT:
+            self._devices = {}
+            self._series_count = 0
+        families: Families = {name: {} for name in self._names}
+        devices = {}
         for labels, rows in device_rows(snapshot):
-            seen[labels] = self._add(families, labels, rows)
+            devices[labels] = self._add(families, labels, rows)
         series = sum(map(len, families.values()))
         node = (snapshot.node,)
-        seen[node] = self._add(families, node, agent_rows(snapshot, series))
-        # Devices that are gone take their beginnings of lines with them.
-        self._prefixes = seen
+        devices[node] = self._add(families, node, agent_rows(snapshot, series))
+        # Devices that are gone are forgotten.
+        self._devices = devices
         return families
 
-    def _add(self, families: Families, labels: tuple[str, ...], rows: Rows) -> dict[_Key, str]:
-        prefixes = self._prefixes.get(labels, {})
+    def _add(self, families: Families, labels: tuple[str, ...], rows: Rows) -> _Known:
+        known = self._devices.get(labels, {})
         for name, values in rows:
             if values is None:
                 continue
             family = families[name]
-            for key, value in ((None, values),) if isinstance(values, float | int) else values.items():
-                text = number(value)
-                if text is None:
-                    continue
-                prefix = prefixes.get((name, key))
-                if prefix is None:
-                    prefix = prefixes[name, key] = self._prefix(name, labels, key)
-                family.setdefault(prefix, text)
-        return prefixes
+            if isinstance(values, (int, float)):
+                series = known.get(name) or self._new_series(known, name, labels, ())
+                line = series.line if series.value == values else series.write(values)
+                if line:
+                    family.setdefault(series.prefix, line)
+                continue
+            for key, value in values.items():
+                series = known.get((name, key)) or self._new_series(known, name, labels, key)
+                line = series.line if series.value == value else series.write(value)
+                if line:
+                    family.setdefault(series.prefix, line)
+        return known
 
-    def _prefix(self, name: str, device: tuple[str, ...], key: object) -> str:
-        self._prefix_count += 1
-        own = () if key is None else key if isinstance(key, tuple) else (key,)
+    def _new_series(self, known: _Known, name: str, device: tuple[str, ...], key: object) -> _Series:
+        own = key if isinstance(key, tuple) else (key,)
         written, labels = self._names[name]
-        pairs = zip(labels, (*device, *own), strict=True)
-        block = ",".join(f'{label}="{label_value(str(value))}"' for label, value in pairs)
-        return f"{written}{{{block}}} "
+        block = ",".join(f'{label}="{label_value(str(value))}"' for label, value in zip(labels, (*device, *own), strict=True))
+        self._series_count += 1
+        series = known[(name, key) if own else name] = _Series(f"{written}{{{block}}} ")
+        return series
