@@ -1,0 +1,195 @@
+"""The agent: one event loop that owns the supervisor of the reader, the present snapshot, the HTTP server and the signals."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+
+import structlog
+
+from gpuwatch import __version__
+from gpuwatch.config import Settings
+from gpuwatch.device.readings import Frame
+from gpuwatch.device.supervisor import Ending, Supervisor
+from gpuwatch.device.wire import ReaderOptions, Simulation
+from gpuwatch.journal import Journal
+from gpuwatch.metrics.exposition import Exposition, process_registry
+from gpuwatch.node import Node
+from gpuwatch.server import Server, ServerError
+from gpuwatch.snapshot import Snapshot
+
+EXIT_OK, EXIT_CANNOT_LISTEN = 0, 3
+_TICK_SECONDS = 1.0
+_LATE_TICKS = 30
+_LIVENESS_FAULTS = frozenset({"unknown", "no_permission", "operating_system"})
+"""Faults of a whole node that only a new container cures: it has lost its device files, as after a systemd reload."""
+_MAX_HANG_DOUBLINGS = 6
+_ONCE_SPARE_SECONDS = 5.0
+
+_log = structlog.get_logger("gpuwatch.agent")
+
+
+class Agent:
+    """Merges what the reader sends into the present snapshot. Everything here runs on the event loop's thread."""
+
+    def __init__(self, settings: Settings, simulation: Simulation | None = None, *, once: bool = False) -> None:
+        self._settings = settings
+        read = settings.read
+        self._node = Node(
+            settings.node_name,
+            __version__,
+            fast_seconds=read.fast_interval_seconds,
+            medium_seconds=read.medium_interval_seconds,
+            stall_seconds=read.stall_after_seconds,
+            simulated=simulation is not None,
+        )
+        self._supervisor = Supervisor(
+            reader_options(settings, simulation, once=once), settings.reader, on_frame=self._on_frame, on_end=self._on_end
+        )
+        self._journal = Journal()
+        self._ticked_at = time.monotonic()
+        self._unreadable_since: float | None = None
+        self._was_readable = False
+        self._hangs = 0
+        self._snapshot = self._node.snapshot(time.monotonic(), time.time())
+
+    def snapshot(self) -> Snapshot:
+        """The present snapshot; never blocks."""
+        return self._snapshot
+
+    def alive(self) -> tuple[bool, str]:
+        """Whether this process works. A driver that is missing or a GPU that is lost does not make it sick: a restart would not help."""
+        late = time.monotonic() - self._ticked_at
+        if late > _LATE_TICKS * _TICK_SECONDS:
+            return False, f"the read loop has not moved for {late:.0f} s"
+        limit = self._settings.liveness.unreadable_after_seconds
+        if limit and self._was_readable and self._unreadable_since is not None and self._snapshot.fault in _LIVENESS_FAULTS:
+            unreadable = time.monotonic() - self._unreadable_since
+            if unreadable > limit:
+                return False, f"no GPU can be read since {unreadable:.0f} s ({self._snapshot.fault}): {self._snapshot.detail}"
+        return True, ""
+
+    async def run(self) -> None:
+        """Read and tick until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._supervisor.run())
+            tasks.create_task(self._tick_for_ever())
+
+    async def read_once(self) -> Snapshot:
+        """One life of a reader that makes two passes and ends; what did not answer in time is shown as down."""
+        read = self._settings.read
+        limit = self._settings.reader.start_deadline_seconds + read.fast_interval_seconds + read.stall_after_seconds
+        life = asyncio.create_task(self._supervisor.run_life())
+        watch = asyncio.create_task(self._until_silent())
+        await asyncio.wait({life, watch}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        ending = await life if life.done() else Ending(reason="stalled")
+        for task in (life, watch):
+            task.cancel()
+        await asyncio.wait({life, watch})
+        if ending.reason not in ("done", "stalled"):
+            self._node.reader_ended(ending, dict(self._supervisor.restarts))
+        return self._node.snapshot(time.monotonic(), time.time())
+
+    def _on_frame(self, frame: Frame) -> None:
+        self._node.apply(frame, time.monotonic(), time.time())
+        self._publish()
+
+    def _on_end(self, ending: Ending) -> None:
+        self._node.reader_ended(ending, dict(self._supervisor.restarts))
+        _log.debug("the reader ended", reason=ending.reason, detail=ending.detail)
+        if ending.reason in ("crashed", "killed", "hung", "protocol", "exited", "cannot_start"):
+            _log.warning("the reader ended unexpectedly; a new one is started", reason=ending.reason, detail=ending.detail)
+        self._publish()
+
+    def _publish(self) -> None:
+        self._snapshot = self._node.snapshot(time.monotonic(), time.time())
+        self._journal.note(self._snapshot)
+
+    async def _tick_for_ever(self) -> None:
+        while True:
+            self.tick(time.monotonic())
+            await asyncio.sleep(_TICK_SECONDS)
+
+    def tick(self, now: float) -> None:
+        """Notice what no frame tells: readings that became stale, a node that cannot be read, a reader whose GPUs all hang."""
+        self._ticked_at = now
+        self._publish()
+        if self._snapshot.up:
+            self._was_readable, self._unreadable_since, self._hangs = True, None, 0
+            return
+        if self._unreadable_since is None:
+            self._unreadable_since = now
+        patience = self._settings.reader.hang_deadline_seconds * 2 ** min(self._hangs, _MAX_HANG_DOUBLINGS)
+        if self._supervisor.pid is not None and self._snapshot.gpus and now - self._unreadable_since > patience:
+            # Not for one hung GPU among sound ones: a new reader might hang in its start and cost them all.
+            self._hangs += 1
+            self._unreadable_since = now
+            reason = "hung" if self._snapshot.fault == "stalled" else "unreadable"
+            self._supervisor.kill(Ending(reason=reason, detail=f"no GPU could be read for {patience:g} s ({self._snapshot.fault})"))
+
+    async def _until_silent(self) -> None:
+        """Ends when the reader has said hello and then brought no news of a GPU for as long as a GPU may stay silent."""
+        read = self._settings.read
+        patience = read.fast_interval_seconds + read.stall_after_seconds + _ONCE_SPARE_SECONDS
+        heard = self._snapshot.gpus
+        while True:
+            await asyncio.sleep(patience)
+            if self._snapshot.gpus and self._snapshot.gpus == heard:
+                return
+            heard = self._snapshot.gpus
+
+
+def reader_options(settings: Settings, simulation: Simulation | None, *, once: bool = False) -> ReaderOptions:
+    """What the reader is told, from the settings."""
+    read = settings.read
+    return ReaderOptions(
+        fast_seconds=read.fast_interval_seconds,
+        medium_seconds=read.medium_interval_seconds,
+        static_seconds=read.static_interval_seconds,
+        pcie_throughput=read.pcie_throughput,
+        nvlink_errors_per_link=read.nvlink_errors_per_link,
+        once=once,
+        simulation=simulation,
+        epoch=time.monotonic(),
+    )
+
+
+def run(settings: Settings, simulation: Simulation | None) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code."""
+    try:
+        return asyncio.run(_serve(settings, simulation))
+    except ServerError as error:
+        print(f"gpuwatch: {error}", file=sys.stderr)  # noqa: T201 (the last word before the exit code)
+        return EXIT_CANNOT_LISTEN
+
+
+def once(settings: Settings, simulation: Simulation | None) -> Snapshot:
+    """Read the GPUs once, with two passes so that GPM has a difference."""
+
+    async def read() -> Snapshot:
+        return await Agent(settings, simulation, once=True).read_once()
+
+    return asyncio.run(read())
+
+
+async def _serve(settings: Settings, simulation: Simulation | None) -> int:
+    agent = Agent(settings, simulation)
+    server = Server(settings.server, agent, Exposition(process_registry()))
+    await server.start()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    work = asyncio.create_task(agent.run())
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    work.cancel()
+    await asyncio.wait({work})
+    await server.stop()
+    if not stopped.done():
+        stopped.cancel()
+        work.result()  # the read loop broke: let its error be seen
+    _log.info("stopped")
+    return EXIT_OK

@@ -1,0 +1,205 @@
+"""Calls to the driver on behalf of one GPU, under one error policy.
+
+========================  =====================================================================================
+the driver answers        then
+========================  =====================================================================================
+a value                   it is returned
+not supported, no symbol  ``None``; remembered, not asked again until :meth:`Calls.forget` (hourly, MIG change)
+GPU_IS_LOST, twice        :class:`GpuLost`: the pass ends, the GPU is down, the others go on
+any other error           ``None`` this time, counted by call and error
+========================  =====================================================================================
+
+One wrong answer never takes a GPU down: a GPU is down when it says it is lost in two different calls, or when a whole pass
+brings no answer at all (:meth:`Calls.end_pass`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from gpuwatch.device import nvml
+from gpuwatch.device.nvml import Driver, NVMLError
+from gpuwatch.device.readings import NvmlError
+
+_REFUSALS = frozenset(
+    {
+        nvml.NOT_SUPPORTED,
+        nvml.FUNCTION_NOT_FOUND,
+        nvml.ARGUMENT_VERSION_MISMATCH,
+        nvml.DEPRECATED,
+        nvml.VGPU_ECC_NOT_SUPPORTED,
+    }
+)
+"""The board or the driver lacks it: a fact about the hardware, no error."""
+_STANDING = frozenset({nvml.INVALID_ARGUMENT, nvml.NO_PERMISSION})
+"""Errors that stay as they are when the very first answer was one: counted once, then not asked again."""
+_LOST_CALLS_NEEDED = 2
+_ALL_ONES = 0xFFFFFFFF
+FIELDS_CALL = "nvmlDeviceGetFieldValues"
+
+
+class GpuLost(Exception):  # noqa: N818 (a state of the GPU)
+    """The GPU said GPU_IS_LOST in two different calls."""
+
+
+class Calls:
+    """Asks the driver about one GPU. Used by one thread only.
+
+    ``unsupported`` maps what this GPU refuses to the error's name; ``rejected`` counts values outside their physical range.
+    """
+
+    def __init__(self, driver: Driver, handle: Any = None) -> None:
+        self.driver = driver
+        self.handle = handle
+        self.unsupported: dict[str, str] = {}
+        self.rejected: Counter[str] = Counter()
+        self._errors: Counter[tuple[str, str]] = Counter()
+        self._answered_ever: set[str] = set()
+        self._lost_calls: set[str] = set()
+        self._answered = 0
+        self._failed: Counter[str] = Counter()
+
+    def ask(self, call: str, *args: Any, on: Any = None, nothing: Sequence[int] = (), version: int | None = None) -> Any:
+        """Result of ``call(handle, *args)``, or ``None`` under the policy above.
+
+        ``on`` asks another handle (a MIG instance); the codes in ``nothing`` mean "there is none" and are neither counted nor remembered.
+        """
+        key = _key(call, args, version=version, mig=on is not None)
+        if key in self.unsupported:
+            return None
+        keywords = {} if version is None else {"version": version}
+        try:
+            result = self._function(call)(self.handle if on is None else on, *args, **keywords)
+        except NVMLError as error:
+            if error.value not in nothing:
+                self._note(call, key, error)
+            return None
+        self._answer(key)
+        return result
+
+    def ask_driver(self, call: str, *args: Any) -> Any:
+        """As :meth:`ask`, for calls that take no device handle (GPM samples)."""
+        if call in self.unsupported:
+            return None
+        try:
+            result = self._function(call)(*args)
+        except NVMLError as error:
+            self._note(call, call, error)
+            return None
+        self._answer(call)
+        return result
+
+    def fields(self, *requests: int | tuple[int, int]) -> dict[int | tuple[int, int], float | int]:
+        """Values of the NVML fields that answered, by field id or (field id, scope id). One driver call; each has its own return code."""
+        wanted = [request for request in requests if _field_key(request) not in self.unsupported]
+        if not wanted:
+            return {}
+        answers = self.ask(FIELDS_CALL, wanted)
+        values: dict[int | tuple[int, int], float | int] = {}
+        for request, field in zip(wanted, answers or (), strict=False):
+            key = _field_key(request)
+            if field.nvmlReturn:
+                self._note(FIELDS_CALL, key, NVMLError(field.nvmlReturn))
+            elif (value := nvml.field_value(field)) is not None:
+                self._answer(key)
+                values[request] = value
+        return values
+
+    def check(self, name: str, value: float | None, low: float, high: float) -> float | None:
+        """The value when it lies in its physical range; else it is dropped and counted under ``name``."""
+        if value is None or low <= value <= high:
+            return value
+        self.rejected[name] += 1
+        return None
+
+    def check_count(self, name: str, value: int | None, high: int = 1 << 62) -> int | None:
+        """:meth:`check` for whole numbers from zero; all ones of 32 or 64 bits mean "not available" and fall out of range."""
+        if value is None or (0 <= value <= high and value != _ALL_ONES):
+            return value
+        self.rejected[name] += 1
+        return None
+
+    def refuses(self, call: str, *args: Any, version: int | None = None, mig: bool = False) -> bool:
+        """True when this GPU is known not to support that call."""
+        return _key(call, args, version=version, mig=mig) in self.unsupported
+
+    def forget(self) -> None:
+        """Ask everything anew: after a reset, a MIG change, and once in a while."""
+        self.unsupported.clear()
+        self._answered_ever.clear()
+
+    def begin_pass(self) -> None:
+        """Start judging the answers of one pass."""
+        self._answered = 0
+        self._failed.clear()
+        self._lost_calls.clear()
+
+    def end_pass(self) -> str:
+        """Empty when the pass brought at least one answer (or asked nothing); else the commonest error, in lower case."""
+        if self._answered or not self._failed:
+            return ""
+        return self._failed.most_common(1)[0][0].lower()
+
+    def take_errors(self) -> tuple[NvmlError, ...]:
+        """Errors counted since the last call of this method."""
+        errors = tuple(NvmlError(call=call, error=error, count=count) for (call, error), count in self._errors.items())
+        self._errors.clear()
+        return errors
+
+    def take_rejected(self) -> dict[str, int]:
+        """Rejected values counted since the last call of this method, by field."""
+        rejected = dict(self.rejected)
+        self.rejected.clear()
+        return rejected
+
+    def add_counts(self, errors: Iterable[NvmlError], rejected: dict[str, int]) -> None:
+        """Add what another :class:`Calls` of the same GPU has counted."""
+        for error in errors:
+            self._errors[error.call, error.error] += error.count
+        self.rejected.update(rejected)
+
+    def count_error(self, call: str, error: NVMLError) -> None:
+        """Count a failure outside a pass (opening the handle, for one)."""
+        self._errors[call, nvml.error_name(error)] += 1
+
+    def _function(self, call: str) -> Any:
+        try:
+            return getattr(self.driver, call)
+        except AttributeError:
+            raise NVMLError(nvml.FUNCTION_NOT_FOUND) from None
+
+    def _answer(self, key: str) -> None:
+        self._answered += 1
+        self._answered_ever.add(key)
+
+    def _note(self, call: str, key: str, error: NVMLError) -> None:
+        name = nvml.error_name(error)
+        code = int(error.value)
+        if code in _REFUSALS and key not in self._answered_ever:
+            self.unsupported[key] = name
+            return
+        if code in _REFUSALS:
+            # It answered before: once is a surprise (counted), twice in a row is a board that changed, as when MIG is switched on.
+            self._answered_ever.discard(key)
+        self._errors[call, name] += 1
+        self._failed[name] += 1
+        if code in _STANDING and key not in self._answered_ever:
+            self.unsupported[key] = name
+        if code == nvml.GPU_IS_LOST:
+            self._lost_calls.add(key)
+            if len(self._lost_calls) >= _LOST_CALLS_NEEDED:
+                raise GpuLost
+
+
+def _key(call: str, args: tuple[Any, ...], *, version: int | None, mig: bool) -> str:
+    """Name under which a refusal is remembered: the call with its plain arguments, e.g. ``nvmlDeviceGetClockInfo(3)``."""
+    plain = [str(argument) for argument in args if isinstance(argument, (int, str))]
+    if version is not None:
+        plain.append(f"version={version}")
+    return f"{call}{' of MIG instance' if mig else ''}" + (f"({','.join(plain)})" if plain else "")
+
+
+def _field_key(request: int | tuple[int, int]) -> str:
+    return f"field {request}" if isinstance(request, int) else f"field {request[0]} scope {request[1]}"

@@ -1,0 +1,82 @@
+"""The static tier: what a GPU is. Read at the start, after a reset, and once an hour."""
+
+from __future__ import annotations
+
+from gpuwatch.device.calls import Calls
+from gpuwatch.device.readings import Identity
+
+CLOCKS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}
+"""``nvmlClockType_t``."""
+
+ARCHITECTURES = {2: "kepler", 3: "maxwell", 4: "pascal", 5: "volta", 6: "turing", 7: "ampere", 8: "ada", 9: "hopper", 10: "blackwell"}
+"""``NVML_DEVICE_ARCH_*``."""
+
+_THRESHOLDS = {"shutdown": 0, "slowdown": 1, "memory_max": 2, "gpu_max": 3, "target": 5}
+"""``nvmlTemperatureThresholds_t``: absolute limits; ``target`` is the acoustic set point of GeForce boards."""
+_OFFSET_FIELDS = {"shutdown": 193, "slowdown": 194, "memory_max": 195, "gpu_max": 196}
+"""``NVML_FI_DEV_TEMPERATURE_*_TLIMIT``: limits as offsets from the board's own limit, whose distance is the margin."""
+
+MEGAHERTZ = 1e6
+
+
+def read_identity(calls: Calls, index: int) -> Identity:
+    """Static facts of the GPU with NVML index ``index``. Costs about 20 ms on an H200, most of it the maximum clocks."""
+    capability = calls.ask("nvmlDeviceGetCudaComputeCapability")
+    architecture = calls.ask("nvmlDeviceGetArchitecture")
+    pci = calls.ask("nvmlDeviceGetPciInfo")
+    return Identity(
+        index=index,
+        uuid=calls.ask("nvmlDeviceGetUUID") or "",
+        model=calls.ask("nvmlDeviceGetName") or "",
+        serial=_serial(calls.ask("nvmlDeviceGetSerial")),
+        minor_number=calls.ask("nvmlDeviceGetMinorNumber"),
+        pci_bus_id=None if pci is None else _text(pci.busId).lower(),
+        vbios=calls.ask("nvmlDeviceGetVbiosVersion"),
+        board_part_number=calls.ask("nvmlDeviceGetBoardPartNumber"),
+        architecture=None if architecture is None else ARCHITECTURES.get(architecture, f"arch-{architecture}"),
+        compute_capability=None if capability is None else f"{capability[0]}.{capability[1]}",
+        clock_max_hertz=_max_clocks(calls),
+        temperature_limit_celsius=_limits(calls),
+        temperature_limit_offset_celsius=_limit_offsets(calls),
+        pcie_generation_max=_whole(calls.check("pcie_generation_max", calls.ask("nvmlDeviceGetMaxPcieLinkGeneration"), 1, 10)),
+        pcie_width_max=_whole(calls.check("pcie_width_max", calls.ask("nvmlDeviceGetMaxPcieLinkWidth"), 1, 32)),
+    )
+
+
+def _serial(value: str | None) -> str | None:
+    """A serial of ``0`` is what boards without one print (RTX 5090)."""
+    return value if value and value != "0" else None
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _max_clocks(calls: Calls) -> dict[str, float]:
+    clocks = {}
+    for name, clock in CLOCKS.items():
+        if (value := calls.check("clock_max", calls.ask("nvmlDeviceGetMaxClockInfo", clock), 1, 20_000)) is not None:
+            clocks[name] = value * MEGAHERTZ
+    return clocks
+
+
+def _limits(calls: Calls) -> dict[str, float]:
+    limits = {}
+    for name, threshold in _THRESHOLDS.items():
+        value = calls.check("temperature_limit", calls.ask("nvmlDeviceGetTemperatureThreshold", threshold), 1, 150)
+        if value is not None:
+            limits[name] = float(value)
+    return limits
+
+
+def _limit_offsets(calls: Calls) -> dict[str, float]:
+    values = calls.fields(*_OFFSET_FIELDS.values())
+    offsets = {}
+    for name, field in _OFFSET_FIELDS.items():
+        if (value := calls.check("temperature_limit_offset", values.get(field), -100, 100)) is not None:
+            offsets[name] = float(value)
+    return offsets

@@ -1,0 +1,70 @@
+"""The frozen picture of the node that every consumer reads: scrapes, the page, the JSON API.
+
+The agent builds a new :class:`Snapshot` after each frame from the reader; nobody changes one afterwards, so any number of scrapes may
+render it from any place without a lock.
+"""
+
+from __future__ import annotations
+
+from gpuwatch.device.readings import Fast, Identity, Medium, Struct
+
+
+class Totals(Struct, frozen=True, kw_only=True):
+    """Counters that the agent itself keeps for one GPU (they outlive the reader). Source: :mod:`gpuwatch.accounting`."""
+
+    busy_seconds: float | None = None
+    """Integral of the utilisation over time; ``None`` until the board has reported utilisation once."""
+    energy_joules: float | None = None
+    """The device's own counter, continued over its resets; ``None`` until reported once."""
+    throttled_seconds: dict[str, float] = {}
+    """By reason: the driver's counter where it keeps one, else the sampled share of time."""
+
+
+class Gpu(Struct, frozen=True, kw_only=True):
+    """One physical GPU. ``fast`` and ``medium`` are ``None`` when there is no fresh reading of that tier: nothing stale is shown."""
+
+    identity: Identity
+    up: bool
+    fault: str = ""
+    """Why ``up`` is false (``gpu_is_lost``, ``stalled``, ``reader_down``, ``missing``, an NVML error in lower case)."""
+    fast: Fast | None = None
+    medium: Medium | None = None
+    totals: Totals = Totals()
+    unsupported: dict[str, str] = {}
+
+
+class Agent(Struct, frozen=True, kw_only=True):
+    """How well gpuwatch itself does."""
+
+    read_duration_seconds: dict[str, float] = {}
+    """Longest of the GPUs' last passes, by tier ``fast|medium|static``."""
+    last_read_timestamp_seconds: dict[str, float] = {}
+    """Unix time of the newest complete pass, by tier."""
+    nvml_errors: dict[tuple[str, str], int] = {}
+    """(call, error) → failures since the agent started."""
+    nvml_rejected_values: dict[str, int] = {}
+    reader_restarts: dict[str, int] = {}
+    """reason → restarts of the reader process."""
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """The node at one moment."""
+
+    node: str
+    timestamp_seconds: float
+    """Unix time at which it was built."""
+    version: str
+    simulated: bool = False
+    up: bool = False
+    """The reader runs and at least one GPU was read within its deadline."""
+    fault: str = ""
+    """Why ``up`` is false, a bounded token such as ``driver_not_loaded``, ``no_gpu``, ``starting``."""
+    detail: str = ""
+    """The same in a person's words."""
+    ready: bool = False
+    """The first complete read has happened and ``up`` holds."""
+    driver_version: str | None = None
+    nvml_version: str | None = None
+    cuda_version: str | None = None
+    gpus: tuple[Gpu, ...] = ()
+    agent: Agent = Agent()
