@@ -1,7 +1,7 @@
 """The command ``gpuwatch``.
 
-Exit codes: 0 done; 1 no GPU could be read (``once``, ``check``), or an unexpected error; 2 the command line or the configuration is wrong;
-3 cannot listen (the port is taken, a certificate cannot be loaded).
+Exit codes: 0 done; 1 no GPU could be read (``once``), a GPU could not be read (``check``), or an unexpected error; 2 the command
+line or the configuration is wrong; 3 cannot listen (the port is taken, a certificate cannot be loaded).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _FORMATS = {"text": "text/plain;version=0.0.4", "openmetrics": "application/open
 _EXIT_CODES = """\b
 Exit codes:
   0  done
-  1  no GPU could be read (once, check), or an unexpected error
+  1  no GPU could be read (once), a GPU could not be read (check), or an
+     unexpected error
   2  the command line or the configuration is wrong
   3  cannot listen (the port is taken, a certificate cannot be loaded)"""
 _SETTINGS_ORDER = "Settings come from the configuration file, then GPUWATCH_* variables, then flags; the later wins."
@@ -132,9 +133,9 @@ def once(settings: Settings, simulation: Simulation | None, form: str) -> int:
 
     snapshot = agent.once(settings, simulation)
     if form == "json":
-        from gpuwatch.server import snapshot_json
+        from gpuwatch.web.document import encode_snapshot
 
-        body = snapshot_json(snapshot) + b"\n"
+        body = encode_snapshot(snapshot) + b"\n"
     else:
         body, _ = Exposition(None).render(snapshot, _FORMATS[form], "")
     sys.stdout.buffer.write(body)

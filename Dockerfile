@@ -1,0 +1,35 @@
+# syntax=docker/dockerfile:1
+
+# The base is pinned by its full tag, which still receives rebuilds. A release pins the digest too, so that it can be built again bit by
+# bit: docker build --build-arg PYTHON_IMAGE=python:3.13.5-slim-bookworm@sha256:<digest> .
+ARG PYTHON_IMAGE=python:3.13.5-slim-bookworm
+
+# Everything pip needs stays in this stage; only /opt/gpuwatch leaves it.
+FROM ${PYTHON_IMAGE} AS build
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+RUN ["python", "-m", "venv", "/opt/build"]
+RUN ["python", "-m", "venv", "--without-pip", "/opt/gpuwatch"]
+COPY requirements/runtime.txt requirements/build.txt /source/requirements/
+# Wheels only: nothing is compiled, so the image needs no compiler.
+RUN ["/opt/build/bin/pip", "--python", "/opt/gpuwatch/bin/python", "install", "--require-hashes", "--only-binary", ":all:", "-r", "/source/requirements/runtime.txt"]
+RUN ["/opt/build/bin/pip", "install", "--require-hashes", "--only-binary", ":all:", "-r", "/source/requirements/build.txt"]
+COPY pyproject.toml README.md LICENSE /source/
+COPY gpuwatch /source/gpuwatch
+RUN ["/opt/build/bin/pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", "/wheel", "/source"]
+RUN ["/opt/build/bin/pip", "--python", "/opt/gpuwatch/bin/python", "install", "--no-deps", "--no-index", "--find-links", "/wheel", "gpuwatch"]
+
+FROM ${PYTHON_IMAGE}
+LABEL org.opencontainers.image.title="gpuwatch" \
+      org.opencontainers.image.description="Prometheus metrics of NVIDIA GPUs that stay right when a GPU or a driver misbehaves" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /opt/gpuwatch /opt/gpuwatch
+# The NVIDIA container runtime reads the two NVIDIA_* variables: all GPUs, and of the driver only NVML.
+ENV PATH=/opt/gpuwatch/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=utility
+# Nobody: reading GPUs needs no rights. Where the kubelet's PodResources socket (root only) is to be read, the pod sets runAsUser: 0.
+USER 65534:65534
+EXPOSE 9838
+ENTRYPOINT ["gpuwatch"]
+CMD ["run"]
