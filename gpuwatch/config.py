@@ -142,7 +142,7 @@ def _given_in_file(file: Path | None, keys: Mapping[str, setting.Key]) -> dict[s
         if not DEFAULT_FILE.exists():
             return {}
         file = DEFAULT_FILE
-    source = f"configuration file {setting.shown(str(file))}"
+    source = f"configuration file {file if str(file).isprintable() else repr(str(file))}"
     try:
         return setting.given_in_mapping(read_mapping(file), keys, source=source)
     except YamlFileError as error:
