@@ -47,7 +47,7 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of the parts of a board file: an unknown key is an error."""
 
 
-class Memory(Part, kw_only=True):
+class Memory(Part, frozen=True, kw_only=True):
     """Framebuffer and BAR1, MiB. ``reserved_mib`` is what the driver keeps for itself on an idle board."""
 
     total_mib: int
@@ -57,7 +57,7 @@ class Memory(Part, kw_only=True):
     """What one CUDA context takes before the program asks for anything."""
 
 
-class Power(Part, kw_only=True):
+class Power(Part, frozen=True, kw_only=True):
     """Watts."""
 
     idle_watts: float
@@ -66,7 +66,7 @@ class Power(Part, kw_only=True):
     max_watts: float
 
 
-class Clocks(Part, kw_only=True):
+class Clocks(Part, frozen=True, kw_only=True):
     """MHz. ``memory_busy`` differs from ``memory_max`` where CUDA runs in P2 (GeForce)."""
 
     graphics_max: int
@@ -78,7 +78,7 @@ class Clocks(Part, kw_only=True):
     video_idle: int
 
 
-class Heat(Part, kw_only=True):
+class Heat(Part, frozen=True, kw_only=True):
     """Degrees Celsius. ``busy`` is the steady state at the default power limit; ``offsets`` are the T.Limit ones (fields 193 to 196)."""
 
     idle: float
@@ -96,7 +96,7 @@ class Heat(Part, kw_only=True):
     offset_gpu_max: int | None = None
 
 
-class Pcie(Part, kw_only=True):
+class Pcie(Part, frozen=True, kw_only=True):
     """Link as sound boards of this model run it. ``idle_generation`` is lower where the link sleeps in P8."""
 
     generation: int
@@ -104,14 +104,14 @@ class Pcie(Part, kw_only=True):
     idle_generation: int
 
 
-class Nvlink(Part, kw_only=True):
+class Nvlink(Part, frozen=True, kw_only=True):
     """``speed_mb_per_second`` of one link in one direction, as NVML prints it."""
 
     links: int
     speed_mb_per_second: int
 
 
-class MigProfile(Part, kw_only=True):
+class MigProfile(Part, frozen=True, kw_only=True):
     """One GPU instance profile. ``memory_slices`` of 8 and ``slices`` (compute) of 7 make a whole board."""
 
     name: str
@@ -122,7 +122,7 @@ class MigProfile(Part, kw_only=True):
     memory_mib: int
 
 
-class Board(Part, kw_only=True):
+class Board(Part, frozen=True, kw_only=True):
     """A GPU board model on the driver its facts were captured with."""
 
     name: str

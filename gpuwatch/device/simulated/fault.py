@@ -35,83 +35,83 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return self.gpu is None or self.gpu == gpu
 
 
-class GpuLost(Fault, kw_only=True, tag="gpu-lost"):
+class GpuLost(Fault, frozen=True, kw_only=True, tag="gpu-lost"):
     """Every call to the GPU answers GPU_IS_LOST."""
 
 
-class CallError(Fault, kw_only=True, tag="call-error"):
+class CallError(Fault, frozen=True, kw_only=True, tag="call-error"):
     """``calls`` (``all``: every call) answer the NVML error ``code``."""
 
     calls: tuple[str, ...] | Literal["all"] = "all"
     code: int
 
 
-class Hang(Fault, kw_only=True, tag="hang"):
+class Hang(Fault, frozen=True, kw_only=True, tag="hang"):
     """``calls`` block for ``seconds`` of real time, then answer."""
 
     calls: tuple[str, ...] | Literal["all"] = "all"
     seconds: float = 60.0
 
 
-class Crash(Fault, kw_only=True, tag="crash"):
+class Crash(Fault, frozen=True, kw_only=True, tag="crash"):
     """The first call after ``from`` kills the process with SIGSEGV, if its driver object is older than that."""
 
 
-class DriverMissing(Fault, kw_only=True, tag="driver-missing"):
+class DriverMissing(Fault, frozen=True, kw_only=True, tag="driver-missing"):
     """nvmlInit fails: 9 DRIVER_NOT_LOADED or 12 LIBRARY_NOT_FOUND."""
 
     code: Literal[9, 12] = 9
 
 
-class DriverUpgrade(Fault, kw_only=True, tag="driver-upgrade"):
+class DriverUpgrade(Fault, frozen=True, kw_only=True, tag="driver-upgrade"):
     """LIB_RM_VERSION_MISMATCH within the window; a library loaded before its end mismatches for ever, a new process sees ``driver``."""
 
     driver: str
 
 
-class MissingSymbols(Fault, kw_only=True, tag="missing-symbols"):
+class MissingSymbols(Fault, frozen=True, kw_only=True, tag="missing-symbols"):
     """The library lacks these functions."""
 
     calls: tuple[str, ...]
 
 
-class CgroupLost(Fault, kw_only=True, tag="cgroup-lost"):
+class CgroupLost(Fault, frozen=True, kw_only=True, tag="cgroup-lost"):
     """Every call answers UNKNOWN: the container lost its device files (a systemd reload)."""
 
 
-class NoGpu(Fault, kw_only=True, tag="no-gpu"):
+class NoGpu(Fault, frozen=True, kw_only=True, tag="no-gpu"):
     """The driver answers and counts no GPU."""
 
 
-class EccStorm(Fault, kw_only=True, tag="ecc-storm"):
+class EccStorm(Fault, frozen=True, kw_only=True, tag="ecc-storm"):
     """Corrected DRAM errors at a steady rate."""
 
     per_second: float
 
 
-class EccUncorrected(Fault, kw_only=True, tag="ecc-uncorrected"):
+class EccUncorrected(Fault, frozen=True, kw_only=True, tag="ecc-uncorrected"):
     """Uncorrected DRAM errors at ``from``. Boards with row remapping wait for a reset, older ones retire a page."""
 
     count: int = 1
 
 
-class ThermalThrottle(Fault, kw_only=True, tag="thermal-throttle"):
+class ThermalThrottle(Fault, frozen=True, kw_only=True, tag="thermal-throttle"):
     """Cooling fails at ``from``: the GPU heats to its limit, then its clocks fall until ``until``."""
 
     slowdown: Literal["software", "hardware"] = "software"
 
 
-class PowerBrake(Fault, kw_only=True, tag="power-brake"):
+class PowerBrake(Fault, frozen=True, kw_only=True, tag="power-brake"):
     """The chassis asserts the power brake on the GPU: clocks and power fall to almost nothing."""
 
 
-class NvlinkDown(Fault, kw_only=True, tag="nvlink-down"):
+class NvlinkDown(Fault, frozen=True, kw_only=True, tag="nvlink-down"):
     """One link is inactive."""
 
     link: int
 
 
-class NvlinkErrors(Fault, kw_only=True, tag="nvlink-errors"):
+class NvlinkErrors(Fault, frozen=True, kw_only=True, tag="nvlink-errors"):
     """One link counts errors at a steady rate."""
 
     link: int
@@ -119,20 +119,20 @@ class NvlinkErrors(Fault, kw_only=True, tag="nvlink-errors"):
     per_second: float
 
 
-class PcieWidth(Fault, kw_only=True, tag="pcie-width"):
+class PcieWidth(Fault, frozen=True, kw_only=True, tag="pcie-width"):
     """The PCIe link runs with fewer lanes."""
 
     width: int
 
 
-class PcieReplays(Fault, kw_only=True, tag="pcie-replays"):
+class PcieReplays(Fault, frozen=True, kw_only=True, tag="pcie-replays"):
     """PCIe replays at a steady rate, on top of ``count`` at once."""
 
     count: int = 0
     per_second: float = 0.0
 
 
-class RetiredPages(Fault, kw_only=True, tag="retired-pages"):
+class RetiredPages(Fault, frozen=True, kw_only=True, tag="retired-pages"):
     """Pages retired at ``from`` (V100, T4)."""
 
     single_bit: int = 0
@@ -140,7 +140,7 @@ class RetiredPages(Fault, kw_only=True, tag="retired-pages"):
     pending: bool = False
 
 
-class RemappedRows(Fault, kw_only=True, tag="remapped-rows"):
+class RemappedRows(Fault, frozen=True, kw_only=True, tag="remapped-rows"):
     """Rows remapped at ``from`` (Ampere and newer)."""
 
     corrected: int = 0
@@ -149,13 +149,13 @@ class RemappedRows(Fault, kw_only=True, tag="remapped-rows"):
     failed: bool = False
 
 
-class RecoveryAction(Fault, kw_only=True, tag="recovery-action"):
+class RecoveryAction(Fault, frozen=True, kw_only=True, tag="recovery-action"):
     """What the driver itself recommends, NVML field 230: 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset, 5 recover IMEX."""
 
     action: int
 
 
-class Garbage(Fault, kw_only=True, tag="garbage"):
+class Garbage(Fault, frozen=True, kw_only=True, tag="garbage"):
     """``call`` answers ``value``; ``member`` names the member where the call answers a struct."""
 
     call: str
@@ -163,7 +163,7 @@ class Garbage(Fault, kw_only=True, tag="garbage"):
     member: str | None = None
 
 
-class MigReshape(Fault, kw_only=True, tag="mig-reshape"):
+class MigReshape(Fault, frozen=True, kw_only=True, tag="mig-reshape"):
     """From ``from`` on the GPU has this MIG layout; ``off``: MIG mode is off."""
 
     gpu: int

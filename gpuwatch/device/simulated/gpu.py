@@ -9,7 +9,7 @@ from typing import TypeVar
 from gpuwatch.device.simulated.board import MEBIBYTE, Board, load_board
 from gpuwatch.device.simulated.fault import AnyFault, Fault, MigReshape
 from gpuwatch.device.simulated.load import Level, blend, level_of
-from gpuwatch.device.simulated.mig import MigInstance, instances_of
+from gpuwatch.device.simulated.mig import MigInstance, instances_of, keep_uuids
 from gpuwatch.device.simulated.noise import stable_key, stable_uuid
 from gpuwatch.device.simulated.scenario import GpuGroup, Holder, Load, Scenario
 from gpuwatch.device.simulated.timeline import Phase, Step, Timeline
@@ -98,10 +98,14 @@ class SimulatedGpu:
     def _mig_eras(self, group: GpuGroup, seed: int) -> tuple[MigEra, ...]:
         reshapes = sorted((fault for fault in self.faults if isinstance(fault, MigReshape)), key=lambda fault: fault.from_)
         layouts = [(0.0, group.mig), *((fault.from_, None if fault.layout == "off" else fault.layout) for fault in reshapes)]
-        return tuple(
-            MigEra(start, None if layout is None else instances_of(layout, self.board, seed=f"{seed}/{self.index}/{number}"))
-            for number, (start, layout) in enumerate(layouts)
-        )
+        eras: list[MigEra] = []
+        for number, (start, layout) in enumerate(layouts):
+            if layout is None:
+                eras.append(MigEra(start, None))
+                continue
+            fresh = instances_of(layout, self.board, seed=f"{seed}/{self.index}/{number}")
+            eras.append(MigEra(start, keep_uuids(fresh, (eras[-1].instances or ()) if eras else ())))
+        return tuple(eras)
 
     def _steps(self) -> list[Step]:
         edges = {0.0, *(era.start for era in self._eras)}

@@ -11,9 +11,7 @@ from typing import Literal
 
 from gpuwatch.device.simulated.board import Board
 
-LoadKind = Literal[
-    "idle", "held", "starved", "tiny", "memory_bound", "fp32", "matmul", "training", "straggler_wait", "straggler_late"
-]
+LoadKind = Literal["idle", "held", "starved", "tiny", "memory_bound", "fp32", "matmul", "training", "straggler_wait", "straggler_late"]
 
 IDLE, POWER_CAP, SLOWDOWN = 0x1, 0x4, 0x8
 SOFTWARE_THERMAL, HARDWARE_THERMAL, POWER_BRAKE = 0x20, 0x40, 0x80
@@ -186,5 +184,18 @@ _ADDITIVE = tuple(
     field.name
     for field in fields(Level)
     if field.name
-    in {"utilization", "memory_utilization", "watts", "instant_watts", "sm", "occupancy", "tensor", "dram", "fp32", "pcie_rx", "pcie_tx", "memory_share"}
+    in {
+        "utilization",
+        "memory_utilization",
+        "watts",
+        "instant_watts",
+        "sm",
+        "occupancy",
+        "tensor",
+        "dram",
+        "fp32",
+        "pcie_rx",
+        "pcie_tx",
+        "memory_share",
+    }
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -81,6 +81,15 @@ def instances_of(layout: MigLayout, board: Board, *, seed: str) -> tuple[MigInst
             )
     _check_fit(layout, instances, board)
     return tuple(instances)
+
+
+def keep_uuids(fresh: tuple[MigInstance, ...], before: tuple[MigInstance, ...]) -> tuple[MigInstance, ...]:
+    """The fresh devices; one that a reshape left alone keeps the UUID it had ``before``."""
+    known = {(instance.gpu_instance, instance.compute_instance, instance.name): instance.uuid for instance in before}
+    return tuple(
+        replace(instance, uuid=known.get((instance.gpu_instance, instance.compute_instance, instance.name), instance.uuid))
+        for instance in fresh
+    )
 
 
 def _check_fit(layout: MigLayout, instances: list[MigInstance], board: Board) -> None:

@@ -40,14 +40,14 @@ class Window(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return self.from_ <= t < self.end
 
 
-class Load(Window, kw_only=True):
+class Load(Window, frozen=True, kw_only=True):
     """Work on the GPUs of a group. ``mig`` puts it on the MIG device of that index; a later entry wins over an earlier one."""
 
     kind: LoadKind
     mig: int | None = None
 
 
-class Holder(Window, kw_only=True):
+class Holder(Window, frozen=True, kw_only=True):
     """A process that holds memory. In a group of several GPUs each next GPU has the next pid."""
 
     pid: int

@@ -95,7 +95,9 @@ REFUSED_UNDER_MIG = frozenset(
     }
 )
 FIELDS_REFUSED_UNDER_MIG = frozenset(
-    field for field, capability in CAPABILITY_OF_FIELD.items() if capability in {"nvlink", "nvlink_totals", "nvlink_link_fields", "remapped_rows"}
+    field
+    for field, capability in CAPABILITY_OF_FIELD.items()
+    if capability in {"nvlink", "nvlink_totals", "nvlink_link_fields", "remapped_rows"}
 )
 
 ANSWERED_BY_MIG_INSTANCE = frozenset(
@@ -110,7 +112,9 @@ ANSWERED_BY_MIG_INSTANCE = frozenset(
         "nvmlDeviceGetDeviceHandleFromMigDeviceHandle",
         "nvmlDeviceGetMemoryErrorCounter",
     }
-) | frozenset(f"nvmlDeviceGet{kind}RunningProcesses_{version}" for kind in ("Compute", "Graphics", "MPSCompute") for version in ("v1", "v2", "v3"))
+) | frozenset(
+    f"nvmlDeviceGet{kind}RunningProcesses_{version}" for kind in ("Compute", "Graphics", "MPSCompute") for version in ("v1", "v2", "v3")
+)
 
 
 def call_refusal(name: str, *, board: Board, mig_on: bool, of_instance: bool) -> int | None:

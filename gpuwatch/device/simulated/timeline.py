@@ -123,7 +123,9 @@ class Timeline:
             temperature, counters = self._heat_target(level), Counters()
         self._phases.append(Phase(start, level, instances, heat_target, temperature, counters))
 
-    def _append_throttled(self, start: float, end: float, level: Level, instances: Mapping[int, Level], *, throttle: ThermalThrottle) -> None:
+    def _append_throttled(
+        self, start: float, end: float, level: Level, instances: Mapping[int, Level], *, throttle: ThermalThrottle
+    ) -> None:
         hardware = throttle.slowdown == "hardware"
         limit = float(self._board.heat.slowdown if hardware else self._board.heat.gpu_max)
         hot = limit + _COOLING_LOST_OVER_LIMIT_CELSIUS

@@ -1,0 +1,1 @@
+"""What the simulated driver answers, one module a subject; each has a table from NVML call to answer."""
