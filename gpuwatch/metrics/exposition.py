@@ -1,6 +1,6 @@
 """From a snapshot to the bytes of a scrape.
 
-Writing the series ourselves costs a twentieth of what prometheus_client's generator takes, because the labels of a device are escaped
+Writing the series ourselves costs about a twentieth of what prometheus_client's generator takes, because the labels of a device are escaped
 once. The metrics of the agent's own process still come from the library and follow ours.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuwatch.snapshot import Snapshot
 
 _GZIP_LEVEL = 1
-"""Level 9 saves a tenth more of what is already an eighth, for three times the work."""
+"""It leaves a twenty-fifth of the text. Level 9 saves an eighth more, for eight times the work."""
 _END = b"# EOF\n"
 
 _Style = tuple[bool, str, bool]

@@ -62,7 +62,7 @@ def header(metric: Metric, escaping: str, *, openmetrics: bool) -> str:
 
 
 class _Series:
-    """One series as it was last written. The line is written again only when the value differs."""
+    """One series as it was last written. The line is written again only when the value differs (0.0 and -0.0 do not)."""
 
     __slots__ = ("line", "prefix", "value")
 

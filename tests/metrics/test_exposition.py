@@ -11,16 +11,17 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metrics.builders import down, h100, h100_identity, h100_mig, lost, mixed, snapshot, t4
-from metrics.scrape import OPENMETRICS, SnapshotCollector, samples, text, values, with_sorted_labels
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from gpuwatch.device.readings import Fast, Identity
+from gpuwatch.device.readings import EccCount, Fast, Health, Identity, Links, Medium, MigInstance
+from gpuwatch.metrics.catalog import metrics_by_name
 from gpuwatch.metrics.exposition import Exposition, process_registry
-from gpuwatch.snapshot import Gpu, Snapshot
+from gpuwatch.snapshot import Gpu, Snapshot, Totals
+from metrics.builders import down, h100, h100_identity, h100_mig, lost, mixed, snapshot, t4
+from metrics.scrape import OPENMETRICS, SnapshotCollector, samples, text, values, with_sorted_labels
 
 SNAPSHOTS = [
     pytest.param(mixed(), id="mixed"),
@@ -94,7 +95,13 @@ def test_half_a_surrogate_pair_does_not_break_the_scrape() -> None:
     assert text(shown, OPENMETRICS).endswith("# EOF\n")
 
 
-@pytest.mark.parametrize("shown", [*SNAPSHOTS, pytest.param(one_gpu(node=HOSTILE[5], uuid=HOSTILE[0], model=HOSTILE[1], reason=HOSTILE[6], value=math.inf), id="hostile")])
+@pytest.mark.parametrize(
+    "shown",
+    [
+        *SNAPSHOTS,
+        pytest.param(one_gpu(node=HOSTILE[5], uuid=HOSTILE[0], model=HOSTILE[1], reason=HOSTILE[6], value=math.inf), id="hostile"),
+    ],
+)
 def test_promtool_finds_nothing_to_say(shown: Snapshot) -> None:
     """Prometheus's own linter reads the exposition, that of the process included, without an error or a remark."""
     body, _ = Exposition(process_registry()).render(shown, "", "")
@@ -114,9 +121,46 @@ def test_no_series_is_written_twice(accept: str) -> None:
 
 def test_nothing_is_ever_nan() -> None:
     """A value that is no number is absent, alone."""
-    shown = snapshot(msgspec.structs.replace(h100(0), fast=Fast(power_watts=math.nan, temperature_celsius={"gpu": math.nan, "memory": 61.0})))
+    shown = snapshot(
+        msgspec.structs.replace(h100(0), fast=Fast(power_watts=math.nan, temperature_celsius={"gpu": math.nan, "memory": 61.0}))
+    )
     assert "NaN" not in text(shown)
     assert values(shown, "gpuwatch_gpu_temperature_celsius", "sensor") == {("memory",): 61.0}
+
+
+KEYED = st.dictionaries(TEXTS, st.one_of(st.floats(), st.integers(), st.booleans()), max_size=3)
+NUMBERED = st.dictionaries(st.integers(), st.floats(), max_size=3)
+MAYBE = st.one_of(st.none(), st.floats(), st.integers())
+ECC = st.builds(EccCount, severity=TEXTS, scope=TEXTS, location=TEXTS, count=st.integers())
+INSTANCE = st.builds(MigInstance, uuid=TEXTS, gpu_instance=st.integers(0, 2), compute_instance=st.integers(0, 2), memory_total_bytes=MAYBE)
+GPUS = st.builds(
+    Gpu,
+    identity=st.builds(Identity, index=st.integers(0, 2), uuid=TEXTS, serial=TEXTS, clock_max_hertz=KEYED),
+    up=st.booleans(),
+    fault=TEXTS,
+    fast=st.none() | st.builds(Fast, utilization_ratio=MAYBE, temperature_celsius=KEYED, throttle_reasons=st.none() | st.tuples(TEXTS)),
+    medium=st.none()
+    | st.builds(
+        Medium,
+        energy_joules=MAYBE,
+        fan_speed_ratio=NUMBERED,
+        mig_instances=st.lists(INSTANCE, max_size=3).map(tuple),
+        health=st.builds(Health, ecc_errors=st.lists(ECC, max_size=3).map(tuple), recovery_action=MAYBE),
+        links=st.builds(Links, nvlink_errors=KEYED, pcie_bytes_per_second=KEYED),
+    ),
+    totals=st.builds(Totals, busy_seconds=MAYBE, throttled_seconds=KEYED),
+)
+
+
+@settings(max_examples=50)
+@given(st.lists(GPUS, max_size=4))
+def test_any_snapshot_gives_a_sound_exposition(gpus: list[Gpu]) -> None:
+    """Whatever the boards report: a strict parser reads it, nothing is NaN, nothing is there twice, each label is in the catalogue."""
+    shown = samples(snapshot(*gpus))
+    catalogue = metrics_by_name()
+    assert not any(math.isnan(sample.value) for sample in shown)
+    assert len({(sample.name, tuple(sample.labels.items())) for sample in shown}) == len(shown)
+    assert all(tuple(sample.labels) == catalogue[sample.name].labels for sample in shown)
 
 
 @settings(max_examples=30)

@@ -29,7 +29,9 @@ def test_a_number_is_written_as_the_library_writes_it(value: float) -> None:
     assert number(value) == floatToGoString(value)
 
 
-@pytest.mark.parametrize("value", [0, -0.0, 1, 999_999, 999_999.5, 1_000_000, 1e6, -1e6, 1e15, 123456789012345678, 5e-324, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    "value", [0, -0.0, 1, 999_999, 999_999.5, 1_000_000, 1e6, -1e6, 1e15, 123456789012345678, 5e-324, math.inf, -math.inf]
+)
 def test_numbers_at_the_borders_of_the_short_way(value: float) -> None:
     """Zero, its negative, and the values around which the library changes its notation are written as by the library."""
     assert number(value) == floatToGoString(value)

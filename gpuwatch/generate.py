@@ -1,0 +1,80 @@
+"""Files that are made from the code and committed, so that neither can drift from the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuwatch.metrics.catalog import GPU_LABELS, METRICS, MIG_LABELS, NODE_LABELS, Metric
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_INTRODUCTION = """\
+# Metrics
+
+<!-- Made by `gpuwatch generate` from gpuwatch/metrics/catalog.py: change that, not this page. -->
+
+What every series has in common:
+
+- **Absent is not zero.** A series is there only while its value is known. What a board does not support, what could not be read
+  and what is too old is absent; a value is 0 only where the device said 0, and never NaN.
+- **Base units.** The name ends in the unit; ratios go from 0 to 1. Counters end in `_total` and never fall while the agent runs,
+  also when the driver restarts; `gpuwatch_gpu_ecc_errors_total`, `gpuwatch_gpu_pcie_replays_total` and the NVLink counters are the
+  device's own and start again with it, which `rate()` and `increase()` handle.
+- **States are 1 or 0**, facts are the labels of an `_info` metric whose value is 1. A label is empty where its fact is not known.
+- **A GPU that does not answer** has `gpuwatch_gpu_up` 0 and a reason in `gpuwatch_gpu_fault`. It keeps its identity and the counters
+  that the agent keeps, and has no other series.
+- **Labels of the device come first:** {gpu}; a MIG instance adds {mig}. They stay the same
+  while the device exists. Join on `uuid`; the number in `gpu` may change at the next start of the node.
+  Metrics of gpuwatch itself have {node}.
+"""
+_HEAD = "| metric | type | unit | labels | what it says | source |\n|---|---|---|---|---|---|\n"
+
+
+def generate(root: Path, *, check: bool) -> list[str]:
+    """Write the generated files below ``root``, or with ``check`` only compare them.
+
+    Returns:
+        Paths, relative to ``root``, of the files that differed from what the code says.
+
+    Raises:
+        OSError: a file or its directory cannot be read or written.
+    """
+    differing = []
+    for path, content in _files().items():
+        target = root / path
+        if target.is_file() and target.read_text(encoding="utf-8") == content:
+            continue
+        differing.append(path)
+        if not check:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(content, encoding="utf-8")
+    return differing
+
+
+def _files() -> dict[str, str]:
+    return {"docs/metrics.md": metrics_page()}
+
+
+def metrics_page() -> str:
+    """The reference of all metrics, in Markdown."""
+    groups: dict[str, list[Metric]] = {}
+    for metric in METRICS:
+        groups.setdefault(metric.group, []).append(metric)
+    introduction = _INTRODUCTION.format(gpu=_codes(GPU_LABELS), mig=_codes(MIG_LABELS[len(GPU_LABELS) :]), node=_codes(NODE_LABELS))
+    return introduction + "".join(f"\n## {_title(group)}\n\n{_HEAD}{''.join(map(_line, metrics))}" for group, metrics in groups.items())
+
+
+def _title(group: str) -> str:
+    return "MIG" if group == "mig" else group.capitalize()
+
+
+def _line(metric: Metric) -> str:
+    device = next(labels for labels in (MIG_LABELS, GPU_LABELS, NODE_LABELS) if metric.labels[: len(labels)] == labels)
+    own = _codes(metric.labels[len(device) :]) or "-"
+    cells = (f"`{metric.name}`", metric.type, metric.unit.replace("_", " ") or "-", own, metric.help, metric.source)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+
+
+def _codes(labels: tuple[str, ...]) -> str:
+    return ", ".join(f"`{label}`" for label in labels)
