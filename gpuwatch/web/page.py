@@ -112,10 +112,12 @@ def _temperature(gpu: Gpu) -> str:
     """Against what this board calls too hot: the margin where it reports one, else its slowdown limit."""
     fast, medium = gpu.fast or Fast(), gpu.medium or Medium()
     now = _number(fast.temperature_celsius.get("gpu"), "°C")
-    if medium.temperature_margin_celsius is not None:
-        return f"{now}<small>{_number(medium.temperature_margin_celsius, '°C')} below its limit</small>"
-    limit = gpu.identity.temperature_limit_celsius.get("slowdown")
-    return now if limit is None else f"{now}<small>slows down at {_number(limit, '°C')}</small>"
+    margin, slowdown = medium.temperature_margin_celsius, gpu.identity.temperature_limit_celsius.get("slowdown")
+    if margin is not None:
+        return f"{now}<small>{_number(abs(margin), '°C')} {'below' if margin >= 0 else 'above'} its limit</small>"
+    if gpu.up and slowdown is not None:
+        return f"{now}<small>slows down at {_number(slowdown, '°C')}</small>"
+    return now
 
 
 def _throttle(reasons: tuple[str, ...] | None) -> str:
@@ -161,15 +163,19 @@ def _links_row(gpu: Gpu) -> tuple[str, ...]:
 
 def _table(caption: str, heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     """A table that a narrow screen shows as cards: each cell carries its heading. Cells are HTML already."""
-    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
-    body = "".join(
-        f'<tr><th scope="row">{first}</th>'
-        + "".join(f'<td data-head="{name}"><div>{cell}</div></td>' for name, cell in zip(heads[1:], rest, strict=True))
-        + "</tr>"
-        for first, *rest in rows
+    head = "".join(f'<th role="columnheader" scope="col">{name}</th>' for name in heads)
+    body = "".join(_row(heads, row) for row in rows)
+    table = (
+        f'<table role="table"><caption>{caption}</caption><thead role="rowgroup"><tr role="row">{head}</tr></thead>'
+        f'<tbody role="rowgroup">{body}</tbody></table>'
     )
-    table = f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f"<section><h2>{caption}</h2>{table}</section>"
+
+
+def _row(heads: tuple[str, ...], row: tuple[str, ...]) -> str:
+    # The roles are spelled out because some browsers forget them once the style sheet turns rows into cards.
+    cells = "".join(f'<td role="cell" data-head="{name}"><div>{cell}</div></td>' for name, cell in zip(heads[1:], row[1:], strict=True))
+    return f'<tr role="row"><th role="rowheader" scope="row">{row[0]}</th>{cells}</tr>'
 
 
 def _link(path: str, text: str) -> str:
