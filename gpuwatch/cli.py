@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,11 +37,14 @@ Exit codes:
      unexpected error
   2  the command line or the configuration is wrong
   3  cannot listen (the port is taken, a certificate cannot be loaded)"""
+_LEVEL_VARIABLE = "GPUWATCH_LOG__LEVEL"
 _SETTINGS_ORDER = "Settings come from the configuration file, then GPUWATCH_* variables, then flags; the later wins."
 
 
 def _with_settings(command: Callable[..., int]) -> Callable[..., int]:
     """Give ``command`` the flags that make up its settings, and pass it the loaded ``settings``."""
+    # A command that prints a result and leaves does not tell how it came to it, unless asked.
+    defaults = {} if command.__name__ == "run" else {"log.level": "warning"}
 
     @click.option(
         "--config", type=click.Path(path_type=Path), envvar=CONFIG_VARIABLE, help="YAML file. [default: /etc/gpuwatch/config.yaml]"
@@ -61,7 +65,7 @@ def _with_settings(command: Callable[..., int]) -> Callable[..., int]:
         flags = {"node_name": node_name, "log.level": log_level, "log.format": log_format}
         flags |= {"server.address": rest.pop("address", None), "server.port": rest.pop("port", None)}
         chosen = {key: value for key, value in flags.items() if value is not None} | dict(_pair(text) for text in pairs)
-        settings = load(config, flags=chosen)
+        settings = load(config, flags=chosen, defaults=defaults)
         configure_log(settings.log)
         return command(settings, **rest)
 
@@ -187,9 +191,14 @@ def scenarios() -> int:
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), default=Path("gpuwatch-recording.json"), show_default=True)
 def record(seconds: float, output: Path) -> int:
     """Record what this node's driver answers, without names and serial numbers, for a bug report or a test."""
-    from gpuwatch.device import replay
+    from gpuwatch.device import recording
+    from gpuwatch.device.nvml import NVMLError
 
-    replay.record(output, seconds)
+    try:
+        recording.record(output, seconds)
+    except (NVMLError, OSError) as error:
+        click.echo(f"gpuwatch: cannot record to {output}: {error}", err=True)
+        return EXIT_FAILED
     click.echo(f"Wrote {output}.")
     return EXIT_OK
 
@@ -234,8 +243,8 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(EXIT_INTERRUPTED)
     except Exception as error:  # the last place that can still say it in one line
-        if logging.getLogger().isEnabledFor(logging.DEBUG):
+        if logging.getLogger().isEnabledFor(logging.DEBUG) or os.environ.get(_LEVEL_VARIABLE) == "debug":
             raise
-        click.echo(f"gpuwatch: unexpected {type(error).__name__}: {error} (--log-level debug shows where)", err=True)
+        click.echo(f"gpuwatch: unexpected {type(error).__name__}: {error} ({_LEVEL_VARIABLE}=debug shows where)", err=True)
         sys.exit(EXIT_FAILED)
     sys.exit(code if isinstance(code, int) else EXIT_OK)

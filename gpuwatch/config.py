@@ -111,20 +111,27 @@ class Settings(Section, frozen=True, kw_only=True):
     log: LogSettings = LogSettings()
 
 
-def load(file: Path | None, *, environment: Mapping[str, str] | None = None, flags: Mapping[str, str] | None = None) -> Settings:
+def load(
+    file: Path | None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, str] | None = None,
+    defaults: Mapping[str, str] | None = None,
+) -> Settings:
     """Return the settings in force.
 
     Args:
         file: The YAML file. ``None``: :data:`DEFAULT_FILE` if there is one.
         environment: Variables to look at; the process's own by default.
         flags: Values of flags as text, by dotted key (``{"server.port": "9000"}``).
+        defaults: The same for what holds where nobody says otherwise, for a command with defaults of its own.
 
     Raises:
         ConfigError: Something is refused; the message is one line with source, key, value and what is allowed.
     """
     environment = os.environ if environment is None else environment
     keys = setting.keys_of(Settings)
-    chosen: dict[str, setting.Given] = {}
+    chosen = setting.given_in_flags(defaults or {}, keys)
     if environment.get("NODE_NAME"):
         chosen["node_name"] = setting.Given(value=environment["NODE_NAME"], source="environment variable NODE_NAME")
     chosen |= _given_in_file(file, keys)

@@ -212,6 +212,10 @@ def _is_reported(feature: _Feature, gpu: Gpu) -> bool:
 
 def _reason(feature: _Feature, gpu: Gpu) -> str:
     """Why a feature is absent, in words."""
+    if feature.name == "fans" and not any(call.startswith(feature.calls) for call in gpu.unsupported):
+        return "the board has none of its own"
+    if feature.name == "ECC error counters" and gpu.medium and gpu.medium.health.ecc_enabled is False:
+        return "ECC is switched off"
     error = next((error for call, error in gpu.unsupported.items() if call.startswith(feature.calls)), None)
     if error is None:
         return "not reported in this read"
