@@ -161,7 +161,7 @@ def test_generated_documents_are_in_step() -> None:
 
 
 def test_demo_serves_and_stops() -> None:
-    """``demo`` says loudly that it is simulated and what to open, serves metrics there to this machine only, and leaves with 0 when asked."""
+    """``demo`` says loudly that it is simulated and what to open, serves it to this machine only, and leaves with 0 when asked."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "gpuwatch", "demo", "--port", str(port)]
