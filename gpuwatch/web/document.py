@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gpuwatch.snapshot import Snapshot
+from gpuwatch.snapshot import Agent, Snapshot
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
@@ -19,12 +19,14 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, Agent):
+        plain = {name: _plain(getattr(value, name)) for name in value.__struct_fields__ if name != "nvml_errors"}
+        errors = [{"call": call, "error": error, "count": count} for (call, error), count in value.nvml_errors.items()]
+        return {**plain, "nvml_errors": errors}
     if isinstance(value, msgspec.Struct):
         return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if isinstance(value, dict):
-        if any(isinstance(key, tuple) for key in value):
-            return [{"call": call, "error": error, "count": count} for (call, error), count in value.items()]
         return {str(key): _plain(item) for key, item in value.items()}
     return value

@@ -147,4 +147,4 @@ def _read_any(text: str) -> None:
     try:
         assert isinstance(parse_web_config(text, HERE), WebConfig)
     except WebConfigError as error:
-        assert "\n" not in str(error)  # noqa: PT017
+        assert "\n" not in str(error)

@@ -1,0 +1,231 @@
+"""The page for people: what it says, how it says it, and that no value can leave its place."""
+
+from __future__ import annotations
+
+import html.parser
+import re
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuwatch.device.readings import Fast, Identity, Medium, Memory
+from gpuwatch.snapshot import Gpu, Snapshot
+from gpuwatch.web.page import render_page
+from serving import Agent, serving
+from snapshots import GIB, HOSTILE, a100_mig, h100, hostile, node, starting
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VOID = {"meta", "link"}
+
+
+class Reader(html.parser.HTMLParser):
+    """Reads a page: its text, its tables, and whether every tag is closed in order."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.tables: dict[str, list[list[str]]] = {}
+        self._rows: list[list[str]] = []
+        self.feed(page)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a tag; a cell begins a new text."""
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self._rows = []
+        if tag == "tr":
+            self._rows.append([])
+        if tag in {"td", "th"}:
+            self._rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        """Close the tag that is open."""
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        """Collect the text of cells and the captions of tables."""
+        if "caption" in self.open:
+            self.tables[data] = self._rows
+        elif {"td", "th"} & set(self.open):
+            self._rows[-1][-1] += data
+
+
+def table(snapshot: Snapshot, caption: str) -> list[dict[str, str]]:
+    """The rows of one table, by heading."""
+    heads, *rows = Reader(render_page(snapshot)).tables[caption]
+    return [dict(zip(heads, (cell.replace("\xa0", " ") for cell in row), strict=True)) for row in rows]
+
+
+def test_gpu_row_in_full() -> None:
+    """A GPU is shown with its use against its own limits."""
+    assert table(node(h100()), "GPUs") == [
+        {
+            "GPU": "0 · NVIDIA H100 80GB HBM3GPU-00000000-0000-0000-0000-000000000000",
+            "State": "up",
+            "Utilisation": "87 %",
+            "Memory": "62.0 GiB of 80.0 GiB",
+            "Power": "523 W of 700 W",
+            "Temperature": "61 °C26 °C below its limit",
+            "Throttled by": "software power cap",
+            "Processes": "1",
+        }
+    ]
+
+
+def test_not_reported_is_not_zero() -> None:
+    """Zero is shown as zero; what the board does not report is n/a."""
+    row = table(node(a100_mig()), "GPUs")[0]
+    assert row["Utilisation"] == "n/a"
+    assert row["Power"] == "0 W of n/a"
+    assert row["Memory"] == "0.0 GiB of 80.0 GiB"
+    assert row["Processes"] == "0"
+    assert row["Throttled by"] == "nothing (idle)"
+    bare = table(node(Gpu(identity=Identity(index=0), up=True, fast=Fast(throttle_reasons=()))), "GPUs")[0]
+    assert {bare[head] for head in ("Utilisation", "Memory", "Power", "Temperature", "Processes")} == {"n/a"}
+    assert bare["Throttled by"] == "nothing"
+
+
+def test_down_gpu_says_why_and_shows_nothing_stale() -> None:
+    """A lost GPU keeps its row, with its fault in words and no values."""
+    page = render_page(node(h100(), h100(1, up=False, fault="gpu_is_lost")))
+    row = table(node(h100(1, up=False, fault="gpu_is_lost")), "GPUs")[0]
+    assert row["State"].startswith("down gpu_is_lostThe GPU fell off the bus")
+    assert {row[head] for head in ("Utilisation", "Memory", "Power", "Temperature", "Throttled by", "Processes")} == {"n/a"}
+    assert "1 of 2 GPUs not answering." in page
+
+
+def test_temperature_above_its_limit_is_said_so() -> None:
+    """A negative margin reads as above the limit."""
+    gpu = Gpu(
+        identity=Identity(index=0),
+        up=True,
+        fast=Fast(temperature_celsius={"gpu": 95.0}),
+        medium=Medium(temperature_margin_celsius=-3.0),
+    )
+    assert table(node(gpu), "GPUs")[0]["Temperature"] == "95 °C3 °C above its limit"
+
+
+def test_mig_and_links_have_their_tables() -> None:
+    """MIG instances and links are shown where there are any."""
+    snapshot = node(h100(), a100_mig())
+    assert [row["Memory"] for row in table(snapshot, "MIG instances")] == ["3.0 GiB of 10.0 GiB", "n/a of 10.0 GiB"]
+    assert table(snapshot, "Links") == [
+        {"GPU": "0", "PCIe generation": "5 of 5", "PCIe width": "16 of 16", "NVLink": "17 of 18 up"},
+        {"GPU": "1", "PCIe generation": "1 of 4", "PCIe width": "16 of 16", "NVLink": "n/a"},
+    ]
+    assert "MIG instances" not in Reader(render_page(node(h100()))).tables
+
+
+def test_fault_of_the_node_is_in_words() -> None:
+    """A node that is not read says why, in the agent's words or in ours."""
+    page = render_page(starting())
+    assert "Not reading GPUs." in page
+    assert "The first read of the GPUs is not complete yet." in page
+    assert "No GPU has been seen yet." in page
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_simulation_is_never_taken_for_a_fleet(simulated: bool) -> None:
+    """A simulated node says so on top; a real one does not."""
+    assert ("Simulated: these GPUs do not exist." in render_page(node(simulated=simulated))) is simulated
+
+
+def test_page_is_accessible_and_self_contained() -> None:
+    """Language, title, one first heading, captions, scopes; nothing loaded from anywhere."""
+    reader = Reader(render_page(node(h100(), a100_mig(), simulated=True)))
+    names = [tag for tag, _ in reader.tags]
+    assert ("html", {"lang": "en"}) in reader.tags
+    assert names.count("h1") == names.count("title") == names.count("main") == 1
+    assert names.count("caption") == names.count("table") == 3
+    assert all(attributes.get("scope") in {"row", "col"} for tag, attributes in reader.tags if tag == "th")
+    assert not {"script", "img", "iframe", "object"} & set(names)
+    assert {attributes["href"] for _, attributes in reader.tags if "href" in attributes} == {
+        "data:,",
+        "/metrics",
+        "/api/v1/snapshot",
+        "/healthz",
+        "/readyz",
+    }
+
+
+def test_colours_have_contrast() -> None:
+    """Every text colour stands at 4.5 to 1 or better on every ground it is used on, in light and in dark."""
+    style = render_page(starting())
+    light, dark = (dict(re.findall(r"--(\w+):(#\w+)", block)) for block in re.findall(r":root\{([^}]*)\}", style))
+    for colours in (light, {**light, **dark}):
+        for ground in ("ground", "card"):
+            for text in ("text", "soft", "good", "bad", "link"):
+                assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
+        assert contrast(colours["bad"], colours["badground"]) >= 4.5
+        assert contrast(colours["good"], colours["goodground"]) >= 4.5
+
+
+def contrast(first: str, second: str) -> float:
+    """Contrast of two colours as the accessibility guidelines define it."""
+    light, dark = sorted((luminance(first), luminance(second)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of ``#rgb`` or ``#rrggbb``."""
+    digits = colour[1:] if len(colour) == 7 else "".join(digit * 2 for digit in colour[1:])
+    parts = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@given(st.text(), st.integers(0, 1 << 62), st.floats(allow_nan=False, allow_infinity=False))
+def test_any_value_leaves_the_page_well_formed(text: str, count: int, number: float) -> None:
+    """Whatever the values, the page has the same tags, all closed."""
+    tags = [tag for tag, _ in Reader(render_page(filled(text, count, number))).tags]
+    assert tags == [tag for tag, _ in Reader(render_page(filled("x", 1, 0.5))).tags]
+
+
+def filled(text: str, count: int, number: float) -> Snapshot:
+    """A snapshot with one text and two numbers in every place."""
+    memory = Memory(used_bytes=count, total_bytes=GIB)
+    fast = Fast(utilization_ratio=number, power_watts=number, memory=memory, throttle_reasons=(text,))
+    gpu = Gpu(identity=Identity(index=0, uuid=text, model=text), up=False, fault=text, fast=fast)
+    return Snapshot(node=text, timestamp_seconds=number, version=text, up=True, gpus=(gpu,), driver_version=text)
+
+
+def browse(url: str, profile: Path, *arguments: str) -> tuple[str, list[str]]:
+    """Open a page in Chromium; its document afterwards and what the console said."""
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
+    result = subprocess.run(
+        [*command, f"--user-data-dir={profile}", "--enable-logging=stderr", *arguments, "--dump-dom", url],
+        capture_output=True,
+        timeout=120,
+        check=True,
+        text=True,
+    )
+    return result.stdout, [line for line in result.stderr.splitlines() if "CONSOLE" in line]
+
+
+def test_browser_shows_hostile_values_as_text(tmp_path: Path) -> None:
+    """A real browser renders the page without a word on its console and runs nothing that a value brought."""
+    with serving(agent=Agent(hostile())) as running:
+        document, console = browse(f"http://127.0.0.1:{running.port}/", tmp_path)
+    assert console == []
+    assert "<script" not in document
+    assert "<title>gpuwatch on &lt;script&gt;document.title='owned'&lt;/script&gt;" in document
+    assert document.count("&lt;script&gt;") > 10
+    assert HOSTILE not in document
+
+
+def test_browser_applies_the_style(tmp_path: Path) -> None:
+    """The content policy lets the page's own style sheet through and complains about nothing."""
+    with serving() as running:
+        document, console = browse(f"http://127.0.0.1:{running.port}/", tmp_path)
+    assert console == []
+    assert "NVIDIA H100 80GB HBM3" in document
