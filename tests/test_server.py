@@ -252,11 +252,12 @@ def test_half_closed_client_is_answered(running: Running) -> None:
 
 def test_endless_header_is_refused(running: Running) -> None:
     """A header above the limit gets an error and no memory."""
-    with running.raw() as client:
-        with contextlib.suppress(OSError):
-            client.sendall(b"GET /metrics HTTP/1.1\r\n" + b"X-Filler: " + b"x" * 200_000)
-        with contextlib.suppress(ConnectionResetError):
-            assert read_all(client).startswith((b"HTTP/1.1 4", b"")) is True
+    received = b""
+    with running.raw() as client, contextlib.suppress(ConnectionError):
+        client.sendall(b"GET /metrics HTTP/1.1\r\nX-Filler: " + b"x" * 200_000)
+        received = read_all(client)
+    # A reset may overtake the answer, since the rest of the header was still on its way.
+    assert received == b"" or received.startswith(b"HTTP/1.1 400")
     assert running.get("/healthz").status == 200
 
 
@@ -282,6 +283,9 @@ def test_client_that_never_reads_is_bounded(running: Running) -> None:
         with contextlib.suppress(OSError):
             for _ in range(20_000):
                 client.sendall(b"GET /api/v1/snapshot HTTP/1.1\r\nHost: x\r\n\r\n" * 10)
+        buffered = running.call(lambda: max(open_.transport.get_write_buffer_size() for open_ in running.server._connections.open))
+        assert isinstance(buffered, int)
+        assert buffered < 200_000
         assert running.get("/healthz").status == 200
 
 
@@ -297,21 +301,34 @@ def test_any_bytes_leave_the_server_alive(running: Running, data: bytes) -> None
 
 
 def test_garbled_requests_leave_the_server_alive(running: Running) -> None:
-    """Requests with bytes flipped, cut and repeated do no harm either."""
+    """Requests with bytes flipped, cut and repeated do no harm and leave no line in the log."""
     source = random.Random(7)  # noqa: S311
     sound = (
         b"GET /metrics HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\nUpgrade: websocket\r\n\r\n"
         b"3\r\nabc\r\n0\r\n\r\n"
     )
-    for _ in range(150):
-        garbled = bytearray(sound * source.randint(1, 2))
-        for _ in range(source.randint(0, 4)):
-            garbled[source.randrange(len(garbled))] = source.randrange(256)
-        with running.raw() as client, contextlib.suppress(ConnectionError):
-            client.sendall(garbled)
-            client.shutdown(socket.SHUT_WR)
-            read_all(client)
-    assert running.get("/healthz").status == 200
+    with capture_logs() as logs:
+        for _ in range(300):
+            garbled = bytearray(sound * source.randint(1, 2))
+            for _ in range(source.randint(0, 4)):
+                garbled[source.randrange(len(garbled))] = source.randrange(256)
+            with running.raw() as client, contextlib.suppress(ConnectionError):
+                client.sendall(garbled)
+                if source.random() < 0.5:
+                    client.shutdown(socket.SHUT_WR)
+                    read_all(client)
+        assert running.get("/healthz").status == 200
+    assert logs == []
+
+
+def test_garbage_after_a_sound_header_is_refused_once(running: Running) -> None:
+    """A broken body gets one 400, and the page that its header asked for is neither sent nor logged as failing."""
+    with capture_logs() as logs, running.raw() as client:
+        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n")
+        received = read_all(client)
+    assert received.startswith(b"HTTP/1.1 400")
+    assert received.count(b"HTTP/1.1") == 1
+    assert logs == []
 
 
 def read_all(client: socket.socket) -> bytes:

@@ -128,6 +128,15 @@ class Connection(H11Protocol):
             self.drop()
         self._settle()
 
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP. Garbage may follow a sound header: the page that is being made for that one must then stay unsent."""
+        if self._responding:
+            self.cycle.disconnected = True
+            if self.cycle.response_started:
+                self.drop()
+                return
+        super().send_400_response(msg)
+
     def eof_received(self) -> bool:  # type: ignore[override]
         """The client will send no more: it still gets the response that is being made (plain TCP only; TLS cannot half-close)."""
         if not self._busy or self.scheme == "https":

@@ -71,7 +71,6 @@ class Gate:
         """Answer one request; whatever a page does, the client gets an answer and the server lives on."""
         if scope["type"] != "http":
             return
-        self._policy.refresh()
         started = False
 
         async def send_dressed(message: Message) -> None:
@@ -82,6 +81,7 @@ class Gate:
             await send(message)
 
         try:
+            self._policy.refresh()
             refusal = await self._refuse(scope)
             await (refusal or self._pages)(scope, receive, send_dressed)
         except Exception as error:

@@ -13,6 +13,8 @@ import socket
 import ssl
 from collections.abc import Callable
 
+import structlog
+
 from gpuwatch.web.connection import CLOSING_SECONDS, Connection, Connections
 
 BACKLOG = 1024
@@ -62,9 +64,15 @@ async def accept_connections(
     make_connection: Callable[[], Connection],
     context: Callable[[], ssl.SSLContext | None],
 ) -> None:
-    """Take connections for ever; ends only by cancellation."""
+    """Take connections for ever; ends only by cancellation. What goes wrong with one of them is logged once, not once each."""
+    log, trouble = structlog.get_logger("gpuwatch.web"), ""
     while True:
-        await accept_one(listener, connections=connections, make_connection=make_connection, context=context)
+        try:
+            await accept_one(listener, connections=connections, make_connection=make_connection, context=context)
+        except Exception as error:
+            if trouble != (trouble := f"{type(error).__name__}: {error}"):
+                log.exception("connection not taken")
+            await asyncio.sleep(_PAUSE_SECONDS)
         # An accept that need not wait does not yield either: a flood must leave turns for those already in.
         await asyncio.sleep(0)
 
@@ -85,12 +93,17 @@ async def accept_one(
         if error.errno in _EXHAUSTED and not connections.evict():
             await asyncio.sleep(_PAUSE_SECONDS)
         return
-    connection = make_connection()
+    try:
+        tls = context()
+        connection = make_connection()
+    except BaseException:
+        client.close()
+        raise
     if not connections.admit(connection):
         connection.forget()
         client.close()
         return
-    connection.opening = loop.create_task(_open_connection(client, connection, context()))
+    connection.opening = loop.create_task(_open_connection(client, connection, tls))
 
 
 async def _open_connection(client: socket.socket, connection: Connection, context: ssl.SSLContext | None) -> None:

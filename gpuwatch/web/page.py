@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from html import escape
 from importlib import resources
 
-from gpuwatch.device.readings import Fast, Links, Medium, Memory, MigInstance, MigUse
+from gpuwatch.device.readings import Fast, Links, Medium, Memory, MigInstance
 from gpuwatch.snapshot import Gpu, Snapshot
 
 NOT_REPORTED = '<span class="na">n/a</span>'
@@ -135,13 +135,13 @@ def _mig(gpus: tuple[Gpu, ...]) -> str:
 
 
 def _mig_row(gpu: Gpu, instance: MigInstance) -> tuple[str, ...]:
-    use = (gpu.fast.mig.get(instance.uuid) if gpu.fast else None) or MigUse()
-    memory = use.memory or Memory(total_bytes=instance.memory_total_bytes)
+    memory = (gpu.fast.mig_memory.get(instance.uuid) if gpu.fast else None) or Memory(total_bytes=instance.memory_total_bytes)
+    activity = gpu.medium.mig_activity.get(instance.uuid) if gpu.medium else None
     return (
         f"<b>{_text(instance.profile)}</b><code>{escape(instance.uuid)}</code>",
         f"{gpu.identity.index} <small>instance {instance.gpu_instance}, compute {instance.compute_instance}</small>",
         _memory(memory),
-        _ratio(use.activity.sm_active_ratio if use.activity else None),
+        _ratio(activity.sm_active_ratio if activity else None),
     )
 
 
