@@ -12,6 +12,7 @@ import pytest
 from gpuwatch.device import nvml
 from gpuwatch.device.nvml import NVMLError
 from gpuwatch.device.simulated import SimulatedDriver, load_scenario
+from gpuwatch.device.simulated.driver import ANSWERS
 from nodes import Node
 
 TWO = "gpus: [{board: h100-sxm, count: 2, loads: [{kind: training}]}]\n"
@@ -65,6 +66,17 @@ def test_missing_symbol() -> None:
     assert node.code("FieldValues", [83]) == nvml.FUNCTION_NOT_FOUND
 
 
+@pytest.mark.parametrize("call", sorted(ANSWERS))
+def test_any_symbol_can_be_missing(call: str) -> None:
+    """Each function can be taken away alone, and the others still answer (case D8)."""
+    node = Node(TWO + f"faults: [{{kind: missing-symbols, calls: [{call}]}}]")
+    with pytest.raises(NVMLError) as error:
+        getattr(node.driver, call)(node.handle())
+    assert error.value.value == nvml.FUNCTION_NOT_FOUND
+    others = {"Name", "TotalEnergyConsumption"} - {call.removeprefix("nvmlDeviceGet")}
+    assert all(node.code(other) == 0 for other in others)
+
+
 def test_hang_waits_and_then_answers() -> None:
     """A hanging call blocks for the stated time on that GPU only (case D3)."""
     node = Node(TWO + "faults: [{kind: hang, gpu: 1, calls: [nvmlDeviceGetTemperature], seconds: 60, from: 10}]", t=10.0)
@@ -76,6 +88,7 @@ def test_hang_waits_and_then_answers() -> None:
 
 _CRASH = """
 from gpuwatch.device.simulated import SimulatedDriver, load_scenario
+from gpuwatch.device.simulated.driver import ANSWERS
 now = [float({born})]
 driver = SimulatedDriver(load_scenario("crash"), lambda: now[0])
 driver.nvmlInit()
