@@ -56,7 +56,7 @@ class _Feature(msgspec.Struct, frozen=True, kw_only=True):
 
 _FEATURES = (
     _Feature(name="utilisation", reported=lambda gpu: _fast(gpu, "utilization_ratio"), calls=("nvmlDeviceGetUtilizationRates",)),
-    _Feature(name="SM and tensor activity (GPM)", reported=lambda gpu: _fast(gpu, "activity"), calls=("nvmlGpm",)),
+    _Feature(name="SM and tensor activity (GPM)", reported=lambda gpu: _medium(gpu, "activity"), calls=("nvmlGpm",)),
     _Feature(name="memory", reported=lambda gpu: _fast(gpu, "memory"), calls=("nvmlDeviceGetMemoryInfo",)),
     _Feature(name="temperature", reported=lambda gpu: _fast(gpu, "temperature_celsius"), calls=("nvmlDeviceGetTemperature",)),
     _Feature(

@@ -12,7 +12,6 @@ from gpuwatch.device.readings import (
     Medium,
     Memory,
     MigInstance,
-    MigUse,
     Process,
 )
 from gpuwatch.snapshot import Agent, Gpu, Snapshot, Totals
@@ -40,7 +39,6 @@ def h100(index: int = 0, *, up: bool = True, fault: str = "") -> Gpu:
     fast = Fast(
         utilization_ratio=0.87,
         memory_activity_ratio=0.4,
-        activity=Activity(sm_active_ratio=0.8, tensor_active_ratio=0.5, dram_active_ratio=0.3),
         memory=Memory(total_bytes=80 * GIB, used_bytes=62 * GIB, free_bytes=17 * GIB, reserved_bytes=GIB),
         temperature_celsius={"gpu": 61.0, "memory": 70.0},
         power_watts=523.4,
@@ -52,6 +50,7 @@ def h100(index: int = 0, *, up: bool = True, fault: str = "") -> Gpu:
     medium = Medium(
         energy_joules=9.75e6,
         temperature_margin_celsius=26.0,
+        activity=Activity(sm_active_ratio=0.8, tensor_active_ratio=0.5, dram_active_ratio=0.3),
         power_limit_watts={"enforced": 700.0, "max": 700.0},
         health=Health(ecc_enabled=True, ecc_errors=(EccCount(severity="corrected", scope="aggregate", location="dram", count=3),)),
         links=Links(pcie_generation=5, pcie_width=16, pcie_replays=0, nvlink_up={link: link != 17 for link in range(18)}),
@@ -81,7 +80,7 @@ def a100_mig(index: int = 1) -> Gpu:
             power_watts=0.0,
             throttle_reasons=("idle",),
             processes=(),
-            mig={instances[0].uuid: MigUse(memory=Memory(total_bytes=10 * GIB, used_bytes=3 * GIB))},
+            mig_memory={instances[0].uuid: Memory(total_bytes=10 * GIB, used_bytes=3 * GIB)},
         ),
         medium=Medium(mig_enabled=True, mig_instances=instances, links=Links(pcie_generation=1, pcie_width=16)),
     )
@@ -119,7 +118,7 @@ def hostile() -> Snapshot:
         identity=Identity(index=0, uuid=HOSTILE, model=HOSTILE),
         up=False,
         fault=HOSTILE,
-        fast=Fast(throttle_reasons=(HOSTILE,), mig={HOSTILE: MigUse()}),
+        fast=Fast(throttle_reasons=(HOSTILE,), mig_memory={HOSTILE: Memory()}),
         medium=Medium(mig_instances=(MigInstance(uuid=HOSTILE, gpu_instance=1, compute_instance=0, profile=HOSTILE),)),
     )
     return Snapshot(

@@ -41,13 +41,18 @@ def read_faults(calls: Calls) -> Step:
 
 
 def _ecc_errors(calls: Calls) -> tuple[EccCount, ...]:
-    """Every counter that answers. Only asked with ECC on: boards with ECC off refuse, or answer zeros that count nothing."""
+    """Counters by location, or the total where the board tells no location; never both, so that a sum over the label is right.
+
+    Only asked with ECC on: boards with ECC off refuse, or answer zeros that count nothing.
+    """
     counts = []
     for severity, kind in _SEVERITIES.items():
         for scope, counter in _SCOPES.items():
-            answers = {"total": calls.ask("nvmlDeviceGetTotalEccErrors", kind, counter)}
-            for location, number in _LOCATIONS.items():
-                answers[location] = calls.ask("nvmlDeviceGetMemoryErrorCounter", kind, counter, number)
+            answers = {
+                location: calls.ask("nvmlDeviceGetMemoryErrorCounter", kind, counter, number) for location, number in _LOCATIONS.items()
+            }
+            if all(answer is None for answer in answers.values()):
+                answers = {"total": calls.ask("nvmlDeviceGetTotalEccErrors", kind, counter)}
             for location, answer in answers.items():
                 if (count := calls.check_count("ecc_errors", answer)) is not None:
                     counts.append(EccCount(severity=severity, scope=scope, location=location, count=count))

@@ -90,7 +90,7 @@ class GpuThread:
                 static_seconds = self._clock() - started
             passed = self._clock()
             self._calls.begin_pass()
-            fast = read_fast(self._calls, self._gpm, self._mig.read_use())
+            fast = read_fast(self._calls, self._mig.read_memory())
         except GpuLost:
             self._go_down("gpu_is_lost")
             return
@@ -104,9 +104,13 @@ class GpuThread:
         self._send(fast=fast, identity=identity, duration_seconds=durations)
 
     def read_once(self, between: Callable[[], None]) -> None:
-        """Two fast passes, so that what is a difference has one; ``between`` lets time pass; then one whole medium pass."""
-        self.read_fast_tier()
+        """Two passes of both tiers, so that what is a difference has one; ``between`` lets time pass."""
+        self.read_both_tiers()
         between()
+        self.read_both_tiers()
+
+    def read_both_tiers(self) -> None:
+        """A fast pass and, if the GPU answers, a whole medium pass."""
         self.read_fast_tier()
         if self._up:
             self._step_medium(self._clock())
@@ -135,6 +139,9 @@ class GpuThread:
         self._notice_mig_change(fields)
         every_link = self._options.nvlink_errors_per_link
         fields |= yield from read_links(self._calls, self._pcie_rates(), errors_every_link=every_link)
+        activity = self._gpm.read()
+        yield
+        fields["mig_activity"] = yield from self._mig.read_activity()
         bar1 = self._calls.ask("nvmlDeviceGetBAR1MemoryInfo")
         persistence = self._calls.ask("nvmlDeviceGetPersistenceMode")
         mode = self._calls.ask("nvmlDeviceGetComputeMode")
@@ -142,6 +149,7 @@ class GpuThread:
             bar1_used_bytes=None if bar1 is None else self._calls.check_count("bar1_used", bar1.bar1Used),
             persistence_mode=None if persistence is None else bool(persistence),
             compute_mode=None if mode is None else _COMPUTE_MODES.get(mode),
+            activity=activity,
             **fields,
         )
 

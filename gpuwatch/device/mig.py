@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from gpuwatch.device import nvml
 from gpuwatch.device.calls import Calls
 from gpuwatch.device.gpm import Gpm
-from gpuwatch.device.readings import MigInstance, MigUse
+from gpuwatch.device.readings import Activity, Memory, MigInstance
 from gpuwatch.device.use import read_memory
 
 _PROFILE = re.compile(r"MIG (\S+)")
@@ -51,15 +51,19 @@ class MigInstances:
             "mig_instances": tuple(entry.instance for entry in held),
         }
 
-    def read_use(self) -> dict[str, MigUse]:
-        """Memory and GPM activity by instance UUID; of two compute instances in one GPU instance only the first carries them."""
-        return {
-            entry.instance.uuid: MigUse(
-                memory=read_memory(self._calls, on=entry.handle), activity=self._gpm[entry.instance.gpu_instance].read()
-            )
-            for entry in self._held
-            if entry.first
-        }
+    def read_memory(self) -> dict[str, Memory]:
+        """Memory by instance UUID; of two compute instances in one GPU instance only the first carries it."""
+        read = {entry.instance.uuid: read_memory(self._calls, on=entry.handle) for entry in self._held if entry.first}
+        return {uuid: memory for uuid, memory in read.items() if memory is not None}
+
+    def read_activity(self) -> Generator[None, None, dict[str, Activity]]:
+        """GPM activity by instance UUID, likewise."""
+        activities = {}
+        for entry in self._held:
+            if entry.first and (activity := self._gpm[entry.instance.gpu_instance].read()) is not None:
+                activities[entry.instance.uuid] = activity
+            yield
+        return activities
 
     def close(self) -> None:
         """Forget all instances and free their samples."""

@@ -35,7 +35,7 @@ class Identity(Struct, frozen=True, kw_only=True):
 
 
 class Activity(Struct, frozen=True, kw_only=True):
-    """Share of time or capacity in use since the previous sample, from GPM (Hopper and newer). Ratios 0 to 1."""
+    """Share of time or capacity in use since the previous medium read, from GPM (Hopper and newer). Ratios 0 to 1."""
 
     graphics_ratio: float | None = None
     sm_active_ratio: float | None = None
@@ -43,8 +43,7 @@ class Activity(Struct, frozen=True, kw_only=True):
     tensor_active_ratio: float | None = None
     dram_active_ratio: float | None = None
     pipe_active_ratio: dict[str, float] = {}
-    """Keys: ``fp64``, ``fp32``, ``fp16``, ``integer``, ``tensor_half`` (HMMA), ``tensor_double`` (DMMA), ``tensor_integer`` (IMMA),
-    ``tensor_dfma``."""
+    """Keys: ``fp64``, ``fp32``, ``fp16``, ``integer``, ``tensor_half`` (HMMA), ``tensor_double`` (DMMA), ``tensor_integer`` (IMMA)."""
     pcie_bytes_per_second: dict[str, float] = {}
     """Keys: ``rx`` (to the GPU), ``tx`` (from the GPU)."""
     nvlink_bytes_per_second: dict[str, float] = {}
@@ -71,13 +70,6 @@ class Process(Struct, frozen=True, kw_only=True):
     compute_instance: int | None = None
 
 
-class MigUse(Struct, frozen=True, kw_only=True):
-    """What moves of one MIG instance; keyed by the UUID of the instance in :class:`Fast`."""
-
-    memory: Memory | None = None
-    activity: Activity | None = None
-
-
 class Fast(Struct, frozen=True, kw_only=True):
     """The fast tier (default 1 s): everything that costs microseconds."""
 
@@ -85,7 +77,6 @@ class Fast(Struct, frozen=True, kw_only=True):
     memory_activity_ratio: float | None = None
     engine_utilization_ratio: dict[str, float] = {}
     """Keys: ``encoder``, ``decoder``, ``jpeg``, ``ofa``."""
-    activity: Activity | None = None
     memory: Memory | None = None
     temperature_celsius: dict[str, float] = {}
     """Keys: ``gpu``, ``memory``."""
@@ -98,11 +89,15 @@ class Fast(Struct, frozen=True, kw_only=True):
     throttle_reasons: tuple[str, ...] | None = None
     """Reasons that are active now (names in ``THROTTLE_REASONS``); empty: none is; ``None``: not reported."""
     processes: tuple[Process, ...] | None = None
-    mig: dict[str, MigUse] = {}
+    mig_memory: dict[str, Memory] = {}
+    """By UUID of the MIG instance; of two compute instances in one GPU instance only the first has it, so that sums are right."""
 
 
 class EccCount(Struct, frozen=True, kw_only=True):
-    """One ECC error counter. severity ``corrected|uncorrected``, scope ``volatile|aggregate``, location ``total|dram|sram|…``."""
+    """One ECC error counter.
+
+    ``severity``: ``corrected|uncorrected``; ``scope``: ``volatile|aggregate``; ``location``: ``dram|sram|…``, or ``total`` alone.
+    """
 
     severity: str
     scope: str
@@ -174,6 +169,9 @@ class Medium(Struct, frozen=True, kw_only=True):
     mig_enabled: bool | None = None
     mig_pending: bool | None = None
     mig_instances: tuple[MigInstance, ...] = ()
+    activity: Activity | None = None
+    mig_activity: dict[str, Activity] = {}
+    """By UUID of the MIG instance, as ``mig_memory``."""
     health: Health = Health()
     links: Links = Links()
 

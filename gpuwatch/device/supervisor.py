@@ -88,7 +88,6 @@ class Supervisor:
 
     async def run_life(self) -> Ending:
         """One reader from start to end."""
-        self._kill_reason = None
         try:
             process = self._process = await self._start()
         except OSError as error:
@@ -104,9 +103,7 @@ class Supervisor:
             self._process = None
             await self._bury(process)
             listener.cancel()
-        if self._kill_reason is not None:
-            return self._kill_reason
-        return ending or _diagnose(process.returncode, last_words, killed=killed)
+        return self._kill_reason or ending or _diagnose(process.returncode, last_words, killed=killed)
 
     def kill(self, ending: Ending) -> None:
         """End the present reader, for the reason given. Does nothing between two lives."""
@@ -120,6 +117,7 @@ class Supervisor:
         return None if self._process is None else self._process.pid
 
     async def _start(self) -> asyncio.subprocess.Process:
+        self._kill_reason = None
         # One malloc arena: the threads of the reader allocate little, and an arena each would cost memory for nothing.
         environment = os.environ | {"MALLOC_ARENA_MAX": "1", "PYTHONUNBUFFERED": "1"}
         return await asyncio.create_subprocess_exec(

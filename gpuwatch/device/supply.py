@@ -20,8 +20,8 @@ _THROTTLE_FIELDS = {
 """``NVML_FI_DEV_PERF_POLICY_*`` and, from driver 570, ``NVML_FI_DEV_CLOCKS_EVENT_REASON_*``: nanoseconds since the driver was loaded."""
 _POLICIES = {"power": 0, "thermal": 1, "sync_boost": 2, "board_limit": 3, "reliability": 5}
 """``nvmlPerfPolicyType_t``, for drivers whose fields do not answer."""
-_MILLI = 1e-3
-_NANO = 1e-9
+_MILLI = 1_000
+_NANO = 1_000_000_000
 _MAX_MILLIWATTS = 5_000_000
 _MAX_FAN_PERCENT = 200
 """NVML: "this value may exceed 100 %" when a fan spins faster than its rating."""
@@ -40,7 +40,7 @@ def read_supply(calls: Calls) -> Step:
     yield
     throttled = yield from _throttled_seconds(calls)
     return {
-        "energy_joules": None if energy is None else energy * _MILLI,
+        "energy_joules": None if energy is None else energy / _MILLI,
         "temperature_margin_celsius": None if margin is None else float(margin),
         "power_limit_watts": limits,
         "fan_speed_ratio": _fans(calls),
@@ -58,7 +58,7 @@ def _power_limits(calls: Calls) -> dict[str, float]:
         "max": constraints[1],
     }
     checked = {name: calls.check("power_limit", value, 1, _MAX_MILLIWATTS) for name, value in milliwatts.items()}
-    return {name: value * _MILLI for name, value in checked.items() if value is not None}
+    return {name: value / _MILLI for name, value in checked.items() if value is not None}
 
 
 def _fans(calls: Calls) -> dict[int, float]:
@@ -81,7 +81,7 @@ def _throttled_seconds(calls: Calls) -> Generator[None, None, dict[str, float]]:
             status = calls.ask("nvmlDeviceGetViolationStatus", _POLICIES[reason])
             nanoseconds = None if status is None else calls.check_count("throttled", status.violationTime)
         if nanoseconds is not None:
-            seconds[reason] = nanoseconds * _NANO
+            seconds[reason] = nanoseconds / _NANO
     return seconds
 
 

@@ -1,4 +1,4 @@
-"""The fast tier: how a GPU is used now, and its heat, power and clocks. Everything here costs microseconds (GPM: 0.3 ms)."""
+"""The fast tier: how a GPU is used now, and its heat, power and clocks. Everything here costs microseconds."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import Any
 
 from gpuwatch.device import nvml
 from gpuwatch.device.calls import Calls
-from gpuwatch.device.gpm import Gpm
 from gpuwatch.device.identity import CLOCKS, MEGAHERTZ
-from gpuwatch.device.readings import THROTTLE_REASONS, Fast, Memory, MigUse, Process
+from gpuwatch.device.readings import THROTTLE_REASONS, Fast, Memory, Process
 
 _ENGINES = {
     "encoder": "nvmlDeviceGetEncoderUtilization",
@@ -20,21 +19,20 @@ _PROCESS_LISTS = {"compute": "Compute", "graphics": "Graphics", "mps": "MPSCompu
 _MEMORY_TEMPERATURE, _AVERAGE_POWER, _INSTANT_POWER = 82, 185, 186
 _NO_INSTANCE = 0xFFFFFFFF
 _UNKNOWN_PERFORMANCE_STATE = 32
-_MILLI = 1e-3
+_MILLI = 1_000
 _MAX_MILLIWATTS = 5_000_000
 _MAX_CELSIUS = 150
 """Hotter than any limit NVIDIA states; 255 and all ones are what failed sensors answer."""
 
 
-def read_fast(calls: Calls, gpm: Gpm, mig: dict[str, MigUse]) -> Fast:
-    """One pass of the fast tier. ``mig`` is what :meth:`gpuwatch.device.mig.MigInstances.read_use` returned in this pass."""
+def read_fast(calls: Calls, mig_memory: dict[str, Memory]) -> Fast:
+    """One pass of the fast tier. ``mig_memory`` comes from :meth:`gpuwatch.device.mig.MigInstances.read_memory`."""
     rates = calls.ask("nvmlDeviceGetUtilizationRates")
     fields = calls.fields(_MEMORY_TEMPERATURE, _AVERAGE_POWER, _INSTANT_POWER)
     return Fast(
         utilization_ratio=_percent(calls, "utilization", None if rates is None else rates.gpu),
         memory_activity_ratio=_percent(calls, "memory_activity", None if rates is None else rates.memory),
         engine_utilization_ratio=_engines(calls),
-        activity=gpm.read(),
         memory=read_memory(calls),
         temperature_celsius=_temperatures(calls, fields.get(_MEMORY_TEMPERATURE)),
         power_watts=_watts(calls, calls.ask("nvmlDeviceGetPowerUsage")) or _watts(calls, fields.get(_AVERAGE_POWER)),
@@ -43,7 +41,7 @@ def read_fast(calls: Calls, gpm: Gpm, mig: dict[str, MigUse]) -> Fast:
         performance_state=_performance_state(calls),
         throttle_reasons=_throttle_reasons(calls),
         processes=_processes(calls),
-        mig=mig,
+        mig_memory=mig_memory,
     )
 
 
@@ -93,7 +91,7 @@ def _temperatures(calls: Calls, memory: float | None) -> dict[str, float]:
 
 def _watts(calls: Calls, milliwatts: float | None) -> float | None:
     checked = calls.check("power", milliwatts, 1, _MAX_MILLIWATTS)
-    return None if checked is None else checked * _MILLI
+    return None if checked is None else checked / _MILLI
 
 
 def _clocks(calls: Calls) -> dict[str, float]:

@@ -42,4 +42,4 @@ def gpu_rows(snapshot: Snapshot, gpu: Gpu) -> Rows:
         yield from medium_rows(medium)
         yield from health_rows(medium.health)
         yield from link_rows(medium.links)
-    yield from traffic_rows(fast.activity if fast else None, medium.links if medium else None)
+    yield from traffic_rows(medium.activity if medium else None, medium.links if medium else None)

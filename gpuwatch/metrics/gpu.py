@@ -69,8 +69,6 @@ def fast_rows(fast: Fast) -> Rows:
     yield "gpuwatch_gpu_utilization_ratio", fast.utilization_ratio
     yield "gpuwatch_gpu_memory_activity_ratio", fast.memory_activity_ratio
     yield "gpuwatch_gpu_engine_utilization_ratio", fast.engine_utilization_ratio
-    if fast.activity is not None:
-        yield from _activity_rows(fast.activity)
     if fast.memory is not None:
         yield from _memory_rows(fast.memory)
     yield "gpuwatch_gpu_temperature_celsius", fast.temperature_celsius
@@ -102,6 +100,8 @@ def _memory_rows(memory: Memory) -> Rows:
 
 def medium_rows(medium: Medium) -> Rows:
     """Limits, fans and modes, which move slowly."""
+    if medium.activity is not None:
+        yield from _activity_rows(medium.activity)
     yield "gpuwatch_gpu_persistence_mode", medium.persistence_mode
     yield "gpuwatch_gpu_bar1_used_bytes", medium.bar1_used_bytes
     yield "gpuwatch_gpu_temperature_margin_celsius", medium.temperature_margin_celsius

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuwatch.device.readings import MigUse
+from gpuwatch.device.readings import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuwatch.device.readings import MigInstance
+    from gpuwatch.device.readings import Activity, MigInstance
     from gpuwatch.metrics.row import Rows
     from gpuwatch.snapshot import Gpu
-
-_UNUSED = MigUse()
 
 
 def mig_labels(instance: MigInstance) -> tuple[str, ...]:
@@ -25,30 +23,29 @@ def mig_instances(gpu: Gpu) -> Iterator[tuple[MigInstance, Rows]]:
     """Each instance of the GPU with its rows; nothing for a GPU without MIG."""
     if gpu.medium is None:
         return
-    uses = gpu.fast.mig if gpu.fast else {}
-    shown_by = _memory_shown_by(gpu.medium.mig_instances, uses)
+    memories = gpu.fast.mig_memory if gpu.fast else {}
+    shown_by = _memory_shown_by(gpu.medium.mig_instances, memories)
     for instance in gpu.medium.mig_instances:
-        with_memory = shown_by[instance.gpu_instance] == instance.uuid
-        yield instance, _mig_rows(instance, uses.get(instance.uuid, _UNUSED), with_memory=with_memory)
+        memory = memories.get(instance.uuid, Memory()) if shown_by[instance.gpu_instance] == instance.uuid else None
+        yield instance, _mig_rows(instance, memory, gpu.medium.mig_activity.get(instance.uuid))
 
 
-def _memory_shown_by(instances: tuple[MigInstance, ...], uses: dict[str, MigUse]) -> dict[int, str]:
+def _memory_shown_by(instances: tuple[MigInstance, ...], memories: dict[str, Memory]) -> dict[int, str]:
     """By GPU instance, the one compute instance that shows its memory, the one with a reading: a sum must not count it twice."""
     shown_by: dict[int, str] = {}
-    for instance in sorted(instances, key=lambda each: (each.uuid not in uses, each.compute_instance)):
+    for instance in sorted(instances, key=lambda each: (each.uuid not in memories, each.compute_instance)):
         shown_by.setdefault(instance.gpu_instance, instance.uuid)
     return shown_by
 
 
-def _mig_rows(instance: MigInstance, use: MigUse, *, with_memory: bool) -> Rows:
+def _mig_rows(instance: MigInstance, memory: Memory | None, activity: Activity | None) -> Rows:
     yield "gpuwatch_mig_info", 1
-    if with_memory:
-        total = use.memory.total_bytes if use.memory else None
-        yield "gpuwatch_mig_memory_total_bytes", instance.memory_total_bytes if total is None else total
-        yield "gpuwatch_mig_memory_used_bytes", use.memory.used_bytes if use.memory else None
-    if use.activity is not None:
-        yield "gpuwatch_mig_graphics_active_ratio", use.activity.graphics_ratio
-        yield "gpuwatch_mig_sm_active_ratio", use.activity.sm_active_ratio
-        yield "gpuwatch_mig_tensor_active_ratio", use.activity.tensor_active_ratio
-        yield "gpuwatch_mig_dram_active_ratio", use.activity.dram_active_ratio
+    if memory is not None:
+        yield "gpuwatch_mig_memory_total_bytes", instance.memory_total_bytes if memory.total_bytes is None else memory.total_bytes
+        yield "gpuwatch_mig_memory_used_bytes", memory.used_bytes
+    if activity is not None:
+        yield "gpuwatch_mig_graphics_active_ratio", activity.graphics_ratio
+        yield "gpuwatch_mig_sm_active_ratio", activity.sm_active_ratio
+        yield "gpuwatch_mig_tensor_active_ratio", activity.tensor_active_ratio
+        yield "gpuwatch_mig_dram_active_ratio", activity.dram_active_ratio
     yield "gpuwatch_mig_multiprocessors", instance.sm_count

@@ -15,7 +15,6 @@ from gpuwatch.device.readings import (
     Medium,
     Memory,
     MigInstance,
-    MigUse,
     Process,
 )
 from gpuwatch.snapshot import Agent, Gpu, Snapshot, Totals
@@ -60,7 +59,6 @@ def h100_activity() -> Activity:
             "tensor_half": 0.853,
             "tensor_double": 0.0,
             "tensor_integer": 0.0,
-            "tensor_dfma": 0.0,
         },
         pcie_bytes_per_second={"rx": 123456789.0, "tx": 98765.4},
         nvlink_bytes_per_second={"rx": 7.93e9, "tx": 7.91e9},
@@ -73,7 +71,6 @@ def h100_fast() -> Fast:
         utilization_ratio=0.93,
         memory_activity_ratio=0.41,
         engine_utilization_ratio={"encoder": 0.0, "decoder": 0.0, "jpeg": 0.0, "ofa": 0.0},
-        activity=h100_activity(),
         memory=Memory(total_bytes=80 * GIB, used_bytes=61 * GIB + 1, free_bytes=18 * GIB, reserved_bytes=615 * 1024**2),
         temperature_celsius={"gpu": 55.0, "memory": 61.0},
         power_watts=690.125,
@@ -92,6 +89,7 @@ def h100_medium() -> Medium:
         temperature_margin_celsius=31.0,
         power_limit_watts={"enforced": 700.0, "current": 700.0, "default": 700.0, "min": 200.0, "max": 700.0},
         throttled_seconds={"software_power_cap": 5.25},
+        activity=h100_activity(),
         bar1_used_bytes=2 * 1024**2,
         persistence_mode=True,
         compute_mode="default",
@@ -155,16 +153,21 @@ def h100_mig(index: int) -> Gpu:
         )
         for slot in range(7)
     )
-    use = MigUse(memory=Memory(total_bytes=10 * GIB, used_bytes=3 * GIB), activity=h100_activity())
     fast = msgspec.structs.replace(
         whole.fast,
         utilization_ratio=None,
         memory_activity_ratio=None,
         engine_utilization_ratio={},
-        activity=None,
-        mig={instance.uuid: use for instance in instances},
+        mig_memory={instance.uuid: Memory(total_bytes=10 * GIB, used_bytes=3 * GIB) for instance in instances},
     )
-    medium = msgspec.structs.replace(whole.medium, mig_enabled=True, mig_pending=True, mig_instances=instances)
+    medium = msgspec.structs.replace(
+        whole.medium,
+        mig_enabled=True,
+        mig_pending=True,
+        mig_instances=instances,
+        activity=None,
+        mig_activity={instance.uuid: h100_activity() for instance in instances},
+    )
     return msgspec.structs.replace(whole, fast=fast, medium=medium)
 
 

@@ -96,7 +96,7 @@ def test_a_stale_tier_shows_nothing(tier: str) -> None:
     assert ("gpuwatch_gpu_power_watts" in shown) == (tier != "fast")
     assert ("gpuwatch_gpu_power_limit_watts" in shown) == (tier != "medium")
     assert {"gpuwatch_gpu_pcie_throughput_bytes_per_second", "gpuwatch_mig_info"} & shown == (
-        {"gpuwatch_gpu_pcie_throughput_bytes_per_second"} if tier == "medium" else set()
+        {"gpuwatch_gpu_pcie_throughput_bytes_per_second"} if tier == "fast" else set()
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gpuwatch.device.readings import Fast, Identity, Medium, Memory, MigInstance, MigUse
+from gpuwatch.device.readings import Fast, Identity, Medium, Memory, MigInstance
 from gpuwatch.snapshot import Gpu
 from metrics.builders import GIB, h100, h100_mig, lost, snapshot
 from metrics.scrape import names, samples, values
@@ -16,9 +16,11 @@ SHARED = (
 )
 
 
-def cut(instances: tuple[MigInstance, ...], uses: dict[str, MigUse]) -> Gpu:
+def cut(instances: tuple[MigInstance, ...], memories: dict[str, Memory]) -> Gpu:
     """A GPU cut into these instances."""
-    return Gpu(identity=Identity(index=0), up=True, fast=Fast(mig=uses), medium=Medium(mig_enabled=True, mig_instances=instances))
+    return Gpu(
+        identity=Identity(index=0), up=True, fast=Fast(mig_memory=memories), medium=Medium(mig_enabled=True, mig_instances=instances)
+    )
 
 
 def test_an_instance_is_named_by_its_own_labels_after_those_of_its_gpu() -> None:
@@ -47,7 +49,7 @@ def test_the_parent_shows_heat_and_power_once() -> None:
 
 def test_memory_of_a_gpu_instance_is_counted_once() -> None:
     """Of two compute instances the one that was read shows the memory, so that a sum is right (M4)."""
-    use = {"MIG-b": MigUse(memory=Memory(total_bytes=39 * GIB, used_bytes=5)), "MIG-c": MigUse(memory=Memory(used_bytes=0))}
+    use = {"MIG-b": Memory(total_bytes=39 * GIB, used_bytes=5), "MIG-c": Memory(used_bytes=0)}
     shown = snapshot(cut(SHARED, use))
     assert values(shown, "gpuwatch_mig_memory_total_bytes", "mig_uuid") == {("MIG-b",): 39.0 * GIB, ("MIG-c",): 20.0 * GIB}
     assert values(shown, "gpuwatch_mig_memory_used_bytes", "mig_uuid") == {("MIG-b",): 5.0, ("MIG-c",): 0.0}
