@@ -23,7 +23,7 @@ def read(node: Node) -> list[GpuReading]:
     return readings
 
 
-@pytest.mark.parametrize("name", ["training", "idle", "mixed-fleet", "data-starved", "straggler", "single-h200", "mig-full", "power-brake"])
+@pytest.mark.parametrize("name", ["training", "mixed-fleet", "data-starved", "straggler", "single-h200", "mig-full", "power-brake"])
 def test_sound_drivers_bring_no_errors(name: str) -> None:
     """A node whose driver works is read without one error or rejected value, whatever its boards refuse."""
     node = Node(name)
