@@ -109,7 +109,9 @@ def node(*gpus: Gpu, simulated: bool = False) -> Snapshot:
 
 def starting() -> Snapshot:
     """A node before its first read."""
-    return Snapshot(node="gpu-node-1", timestamp_seconds=1_760_000_000.0, version="0.1.0", fault="starting")
+    return Snapshot(
+        node="gpu-node-1", timestamp_seconds=1_760_000_000.0, version="0.1.0", fault="starting", detail="no read is complete yet"
+    )
 
 
 def hostile() -> Snapshot:

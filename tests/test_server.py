@@ -89,7 +89,7 @@ def test_readiness_follows_the_snapshot() -> None:
         before = running.get("/readyz")
         running.agent.latest = node()
         after = running.get("/readyz")
-    assert (before.status, before.text) == (503, "starting\n")
+    assert (before.status, before.text) == (503, "starting: no read is complete yet\n")
     assert (after.status, after.text) == (200, "ok\n")
 
 

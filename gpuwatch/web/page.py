@@ -23,14 +23,13 @@ CONTENT_SECURITY_POLICY = (
 """Allows the one inline style sheet and nothing else."""
 _REFRESH_SECONDS = 15
 _FAULTS = {
-    "starting": "The first read of the GPUs is not complete yet.",
-    "driver_not_loaded": "The NVIDIA driver is not loaded on this node.",
-    "no_gpu": "The driver answers but shows no GPU.",
     "gpu_is_lost": "The GPU fell off the bus or needs a reset.",
+    "unknown": "The driver answers with an unknown error.",
     "stalled": "The driver does not answer for this GPU.",
     "reader_down": "The process that reads the driver is down and is being restarted.",
     "missing": "The GPU was here before and is gone.",
 }
+"""What the usual faults of one GPU mean; the node's own fault comes with its words in the snapshot."""
 _LINKS = (("/metrics", "Prometheus metrics"), ("/api/v1/snapshot", "JSON"), ("/healthz", "liveness"), ("/readyz", "readiness"))
 
 
@@ -63,9 +62,8 @@ def _facts(snapshot: Snapshot) -> str:
 
 def _state(snapshot: Snapshot) -> str:
     if not snapshot.up:
-        words = snapshot.detail or _FAULTS.get(snapshot.fault, "")
         token = f" <code>{escape(snapshot.fault)}</code>" if snapshot.fault else ""
-        return f'<p class="state bad" role="status"><strong>Not reading GPUs.</strong> {escape(words)}{token}</p>'
+        return f'<p class="state bad" role="status"><strong>Not reading GPUs.</strong> {escape(snapshot.detail)}{token}</p>'
     down = sum(not gpu.up for gpu in snapshot.gpus)
     total = f"{len(snapshot.gpus)} GPU{'s' * (len(snapshot.gpus) != 1)}"
     if down:

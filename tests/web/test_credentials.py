@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 from typing import TYPE_CHECKING
 
 import bcrypt
@@ -170,6 +171,16 @@ def test_users_change_at_once(tmp_path: Path) -> None:
         file.write_text("")
         assert running.get("/metrics").status == 401
     assert [entry["log_level"] for entry in logs if entry["log_level"] == "warning"] == ["warning"] * 2
+
+
+def test_stop_does_not_wait_for_passwords(tmp_path: Path) -> None:
+    """A server that is told to stop while passwords wait to be checked leaves nothing behind."""
+    users = "basic_auth_users:\n  alice: " + bcrypt.hashpw(b"rabbit", bcrypt.gensalt(12)).decode()
+    with contextlib.ExitStack() as clients, serving(write(tmp_path, users)) as running:
+        for number in range(10):
+            guess = f"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: {header('alice', str(number))}\r\n\r\n"
+            clients.enter_context(running.raw()).sendall(guess.encode())
+        assert running.get("/healthz").status == 200
 
 
 def test_configured_headers_are_sent(tmp_path: Path) -> None:

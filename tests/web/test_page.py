@@ -127,10 +127,10 @@ def test_mig_and_links_have_their_tables() -> None:
 
 
 def test_fault_of_the_node_is_in_words() -> None:
-    """A node that is not read says why, in the agent's words or in ours."""
+    """A node that is not read says why, in the agent's words and by its token."""
     page = render_page(starting())
     assert "Not reading GPUs." in page
-    assert "The first read of the GPUs is not complete yet." in page
+    assert "no read is complete yet <code>starting</code>" in page
     assert "No GPU has been seen yet." in page
 
 
@@ -195,7 +195,7 @@ def filled(text: str, count: int, number: float) -> Snapshot:
     """A snapshot with one text and two numbers in every place."""
     memory = Memory(used_bytes=count, total_bytes=GIB)
     fast = Fast(utilization_ratio=number, power_watts=number, memory=memory, throttle_reasons=(text,))
-    gpu = Gpu(identity=Identity(index=0, uuid=text, model=text), up=False, fault=text, fast=fast)
+    gpu = Gpu(identity=Identity(index=0, uuid=text, model=text), up=False, fault=f"x{text}", fast=fast)
     return Snapshot(node=text, timestamp_seconds=number, version=text, up=True, gpus=(gpu,), driver_version=text)
 
 
