@@ -1,6 +1,6 @@
 """A driver without a GPU: pynvml's function names, answered from a scenario, failing where and how the scenario says.
 
-Safe to call from any number of threads: apart from the count of sessions nothing changes after construction.
+Safe to call from any number of threads: apart from the count of nvmlInit calls nothing changes after construction.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class SimulatedDriver:
         self._sleep = sleep
         self._gpus = build_gpus(scenario)
         self._loaded_at = clock()
-        self._sessions = 0
+        self._opened = 0
         self._lock = threading.Lock()
         self._driver_version = self._version_loaded()
         self._driver_branch = int(self._driver_version.split(".")[0])
@@ -125,7 +125,7 @@ class SimulatedDriver:
         if missing or symbol_missing(name, self._driver_branch):
             raise NVMLError(nvml.FUNCTION_NOT_FOUND)
         self._fail_as_driver(name, t)
-        if name != "nvmlInit" and self._sessions == 0:
+        if name != "nvmlInit" and self._opened == 0:
             raise NVMLError(nvml.UNINITIALIZED)
         for fault in faults:
             if not fault.covers(t):
@@ -179,11 +179,11 @@ class SimulatedDriver:
 
     def _open(self) -> None:
         with self._lock:
-            self._sessions += 1
+            self._opened += 1
 
     def _close(self) -> None:
         with self._lock:
-            self._sessions = max(0, self._sessions - 1)
+            self._opened = max(0, self._opened - 1)
 
     def _handle_by_index(self, index: int) -> Handle:
         if not 0 <= index < len(self._visible()):
