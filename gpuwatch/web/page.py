@@ -202,4 +202,4 @@ def _ratio(value: float | None) -> str:
 
 def _meter(share: float) -> str:
     """A bar for the eye; the number beside it says the same to everybody else."""
-    return f'<meter min="0" max="1" value="{min(max(share, 0.0), 1.0):.3f}" aria-hidden="true"></meter>'
+    return f'<svg aria-hidden="true"><rect width="{min(max(share, 0.0), 1.0):.1%}" height="100%"/></svg>'
