@@ -6,6 +6,7 @@ import asyncio
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 import structlog
 
@@ -34,8 +35,11 @@ _log = structlog.get_logger("gpuwatch.agent")
 class Agent:
     """Merges what the reader sends into the present snapshot. Everything here runs on the event loop's thread."""
 
-    def __init__(self, settings: Settings, simulation: Simulation | None = None, *, once: bool = False) -> None:
+    def __init__(
+        self, settings: Settings, simulation: Simulation | None = None, *, once: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._settings = settings
+        self._clock = clock
         read = settings.read
         self._node = Node(
             settings.node_name,
@@ -49,11 +53,12 @@ class Agent:
             reader_options(settings, simulation, once=once), settings.reader, on_frame=self._on_frame, on_end=self._on_end
         )
         self._journal = Journal()
-        self._ticked_at = time.monotonic()
+        self._ticked_at = clock()
         self._unreadable_since: float | None = None
+        self._patient_since = 0.0
         self._was_readable = False
         self._hangs = 0
-        self._snapshot = self._node.snapshot(time.monotonic(), time.time())
+        self._snapshot = self._node.snapshot(self._clock(), time.time())
 
     def snapshot(self) -> Snapshot:
         """The present snapshot; never blocks."""
@@ -61,12 +66,12 @@ class Agent:
 
     def alive(self) -> tuple[bool, str]:
         """Whether this process works. A driver that is missing or a GPU that is lost does not make it sick: a restart would not help."""
-        late = time.monotonic() - self._ticked_at
+        late = self._clock() - self._ticked_at
         if late > _LATE_TICKS * _TICK_SECONDS:
             return False, f"the read loop has not moved for {late:.0f} s"
         limit = self._settings.liveness.unreadable_after_seconds
         if limit and self._was_readable and self._unreadable_since is not None and self._snapshot.fault in _LIVENESS_FAULTS:
-            unreadable = time.monotonic() - self._unreadable_since
+            unreadable = self._clock() - self._unreadable_since
             if unreadable > limit:
                 return False, f"no GPU can be read since {unreadable:.0f} s ({self._snapshot.fault}): {self._snapshot.detail}"
         return True, ""
@@ -90,10 +95,10 @@ class Agent:
         await asyncio.wait({life, watch})
         if ending.reason not in ("done", "stalled"):
             self._node.reader_ended(ending, dict(self._supervisor.restarts))
-        return self._node.snapshot(time.monotonic(), time.time())
+        return self._node.snapshot(self._clock(), time.time())
 
     def _on_frame(self, frame: Frame) -> None:
-        self._node.apply(frame, time.monotonic(), time.time())
+        self._node.apply(frame, self._clock(), time.time())
         self._publish()
 
     def _on_end(self, ending: Ending) -> None:
@@ -104,12 +109,12 @@ class Agent:
         self._publish()
 
     def _publish(self) -> None:
-        self._snapshot = self._node.snapshot(time.monotonic(), time.time())
+        self._snapshot = self._node.snapshot(self._clock(), time.time())
         self._journal.note(self._snapshot)
 
     async def _tick_for_ever(self) -> None:
         while True:
-            self.tick(time.monotonic())
+            self.tick(self._clock())
             await asyncio.sleep(_TICK_SECONDS)
 
     def tick(self, now: float) -> None:
@@ -120,12 +125,12 @@ class Agent:
             self._was_readable, self._unreadable_since, self._hangs = True, None, 0
             return
         if self._unreadable_since is None:
-            self._unreadable_since = now
+            self._unreadable_since = self._patient_since = now
         patience = self._settings.reader.hang_deadline_seconds * 2 ** min(self._hangs, _MAX_HANG_DOUBLINGS)
-        if self._supervisor.pid is not None and self._snapshot.gpus and now - self._unreadable_since > patience:
+        if self._supervisor.pid is not None and self._snapshot.gpus and now - self._patient_since > patience:
             # Not for one hung GPU among sound ones: a new reader might hang in its start and cost them all.
             self._hangs += 1
-            self._unreadable_since = now
+            self._patient_since = now
             reason = "hung" if self._snapshot.fault == "stalled" else "unreadable"
             self._supervisor.kill(Ending(reason=reason, detail=f"no GPU could be read for {patience:g} s ({self._snapshot.fault})"))
 

@@ -39,6 +39,9 @@ Exit codes:
   3  cannot listen (the port is taken, a certificate cannot be loaded)"""
 _LEVEL_VARIABLE = "GPUWATCH_LOG__LEVEL"
 _SETTINGS_ORDER = "Settings come from the configuration file, then GPUWATCH_* variables, then flags; the later wins."
+_with_pairs = click.option(
+    "--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Any setting, such as read.fast_interval=2s. Repeatable."
+)
 
 
 def _with_settings(command: Callable[..., int]) -> Callable[..., int]:
@@ -49,7 +52,7 @@ def _with_settings(command: Callable[..., int]) -> Callable[..., int]:
     @click.option(
         "--config", type=click.Path(path_type=Path), envvar=CONFIG_VARIABLE, help="YAML file. [default: /etc/gpuwatch/config.yaml]"
     )
-    @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Any setting, such as read.fast_interval=2s. Repeatable.")
+    @_with_pairs
     @click.option("--node-name", metavar="NAME", help="The node label. [default: NODE_NAME, else the host name]")
     @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
     @click.option("--log-format", metavar="FORMAT", help="auto, console or json.")
@@ -153,15 +156,17 @@ def once(settings: Settings, simulation: Simulation | None, form: str) -> int:
 @commands.command(short_help="Serve a SIMULATED node; needs no GPU.")
 @_with_listener
 @click.option("--scenario", default="mixed-fleet", show_default=True, metavar="NAME", help="See 'gpuwatch scenarios'; or a scenario file.")
+@_with_pairs
 @click.option("--log-level", default="warning", show_default=True, metavar="LEVEL", help="debug, info, warning or error.")
-def demo(scenario: str, address: str | None, port: str | None, log_level: str) -> int:
+def demo(scenario: str, address: str | None, port: str | None, pairs: tuple[str, ...], log_level: str) -> int:
     """Serve a SIMULATED node: no GPU, no driver, no Kubernetes needed."""
     from gpuwatch import agent
 
     simulation = _simulation(scenario, None)
     # A demo takes nothing from this machine's real configuration, and only this machine can reach it unless asked otherwise.
     flags = {"node_name": "simulated-node", "server.address": address or "127.0.0.1", "log.level": log_level}
-    settings = load(Path("/dev/null"), environment={}, flags=flags | ({"server.port": port} if port is not None else {}))
+    flags |= ({"server.port": port} if port is not None else {}) | dict(_pair(text) for text in pairs)
+    settings = load(Path("/dev/null"), environment={}, flags=flags)
     configure_log(settings.log)
     host = f"[{settings.server.address}]" if ":" in settings.server.address else settings.server.address
     click.secho(

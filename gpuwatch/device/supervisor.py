@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -31,6 +31,7 @@ _LAST_WORDS_SECONDS = 0.5
 """After the pipe closed: time for the exit status, and for standard error, to arrive."""
 _MAX_LEFT_BEHIND = 2
 _ERROR_LINES = 40
+_PROGRAM = (sys.executable, "-m", "gpuwatch.device.reader")
 
 
 class Deadlines(Protocol):
@@ -59,14 +60,21 @@ class Ending(Struct, frozen=True, kw_only=True):
 class Supervisor:
     """Runs reader processes one after the other. All methods belong to the event loop's thread.
 
-    ``restarts`` counts ended readers by reason.
+    ``restarts`` counts ended readers by reason. ``program`` is the reader's command line; the options follow as its last argument.
     """
 
     def __init__(
-        self, options: ReaderOptions, deadlines: Deadlines, *, on_frame: Callable[[Frame], None], on_end: Callable[[Ending], None]
+        self,
+        options: ReaderOptions,
+        deadlines: Deadlines,
+        *,
+        on_frame: Callable[[Frame], None],
+        on_end: Callable[[Ending], None],
+        program: Sequence[str] = _PROGRAM,
     ) -> None:
         self.restarts: Counter[str] = Counter()
         self._options = options
+        self._program = program
         self._deadlines = deadlines
         self._on_frame = on_frame
         self._on_end = on_end
@@ -121,9 +129,7 @@ class Supervisor:
         # One malloc arena: the threads of the reader allocate little, and an arena each would cost memory for nothing.
         environment = os.environ | {"MALLOC_ARENA_MAX": "1", "PYTHONUNBUFFERED": "1"}
         return await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "gpuwatch.device.reader",
+            *self._program,
             msgspec.json.encode(self._options).decode(),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
