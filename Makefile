@@ -50,7 +50,10 @@ lock: ## Choose and pin versions anew (needs uv).
 	@scripts/lock
 
 bench: $(READY) ## Measure; nothing here passes or fails.
-	@for script in bench/*.py; do echo "== $$script"; $(BIN)/python $$script || echo "$$script cannot measure here"; done
+	@$(BIN)/python bench/read_pass.py
+	@$(BIN)/python bench/read_pass.py training
+	@$(BIN)/python bench/scrape.py
+	@$(BIN)/python bench/daemon.py training
 
 clean: ## Remove what the targets made.
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -100,7 +100,9 @@ class Calls:
         values: dict[int | tuple[int, int], float | int] = {}
         for request, field in zip(wanted, answers or (), strict=False):
             key = _field_key(request)
-            if field.nvmlReturn:
+            if field.nvmlReturn == nvml.INVALID_ARGUMENT and key not in self._answered_ever:
+                self.unsupported[key] = nvml.ERROR_NAMES[nvml.INVALID_ARGUMENT]  # a field newer than the driver: no error
+            elif field.nvmlReturn:
                 self._note(FIELDS_CALL, key, NVMLError(field.nvmlReturn))
             elif (value := nvml.field_value(field)) is not None:
                 self._answer(key)
@@ -141,6 +143,11 @@ class Calls:
         if self._answered or not self._failed:
             return ""
         return self._failed.most_common(1)[0][0].lower()
+
+    @property
+    def complete(self) -> bool:
+        """True when nothing has failed since the pass began; what the board refuses is no failure."""
+        return not self._failed
 
     def take_errors(self) -> tuple[NvmlError, ...]:
         """Errors counted since the last call of this method."""
@@ -188,7 +195,7 @@ class Calls:
         if code in _STANDING and key not in self._answered_ever:
             self.unsupported[key] = name
         if code == nvml.GPU_IS_LOST:
-            self._lost_calls.add(key)
+            self._lost_calls.add(call)
             if len(self._lost_calls) >= _LOST_CALLS_NEEDED:
                 raise GpuLost
 
