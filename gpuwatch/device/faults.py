@@ -51,7 +51,7 @@ def _ecc_errors(calls: Calls) -> tuple[EccCount, ...]:
             answers = {
                 location: calls.ask("nvmlDeviceGetMemoryErrorCounter", kind, counter, number) for location, number in _LOCATIONS.items()
             }
-            if all(answer is None for answer in answers.values()):
+            if all(calls.refuses("nvmlDeviceGetMemoryErrorCounter", kind, counter, number) for number in _LOCATIONS.values()):
                 answers = {"total": calls.ask("nvmlDeviceGetTotalEccErrors", kind, counter)}
             for location, answer in answers.items():
                 if (count := calls.check_count("ecc_errors", answer)) is not None:

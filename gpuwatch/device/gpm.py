@@ -6,9 +6,10 @@ That loses nothing: the metrics are means over the time between the samples, and
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
-from gpuwatch.device.calls import Calls
+from gpuwatch.device.calls import Calls, GpuLost
 from gpuwatch.device.readings import Activity
 
 _RATIOS = {1: "graphics_ratio", 2: "sm_active_ratio", 3: "sm_occupancy_ratio", 5: "tensor_active_ratio", 10: "dram_active_ratio"}
@@ -60,7 +61,8 @@ class Gpm:
     def close(self) -> None:
         """Free both samples (56 MIG instances would leak otherwise)."""
         for sample in self._samples:
-            self._calls.ask_driver("nvmlGpmSampleFree", sample)
+            with contextlib.suppress(GpuLost):  # a sample is the library's memory: it is freed whatever the GPU does
+                self._calls.ask_driver("nvmlGpmSampleFree", sample)
         self._samples.clear()
 
     def _allocate(self) -> bool:

@@ -11,7 +11,7 @@ from gpuwatch.device import nvml
 from gpuwatch.device.calls import Calls, GpuLost
 from gpuwatch.device.faults import read_faults
 from gpuwatch.device.gpm import Gpm
-from gpuwatch.device.identity import read_identity
+from gpuwatch.device.identity import completed, read_identity
 from gpuwatch.device.links import read_links
 from gpuwatch.device.mig import MigInstances
 from gpuwatch.device.nvml import Driver, NVMLError
@@ -42,6 +42,8 @@ class GpuThread:
         self._clock = clock
         self._stop = threading.Event()
         self._uuid = ""
+        self._identity = Identity(index=index)
+        self._static_wait_seconds = 0.0
         self._calls = Calls(driver)
         self._gpm = Gpm(self._calls)
         self._mig = MigInstances(self._calls)
@@ -174,11 +176,14 @@ class GpuThread:
         return rates
 
     def _read_static(self, now: float) -> Identity:
-        self._due["static"] = now + self._options.static_seconds
+        """What a call told before stays when it fails now; a read with failures is made again soon, and later and later if they stay."""
         self._calls.forget()
-        identity = read_identity(self._calls, self.index)
-        self._uuid = identity.uuid or self._uuid
-        return identity
+        self._identity = completed(read_identity(self._calls, self.index), self._identity)
+        self._uuid = self._identity.uuid
+        again = max(2.0 * self._static_wait_seconds, self._options.fast_seconds)
+        self._static_wait_seconds = 0.0 if self._calls.complete else again
+        self._due["static"] = now + min(self._static_wait_seconds or self._options.static_seconds, self._options.static_seconds)
+        return self._identity
 
     def _open(self) -> bool:
         """Get the handle: by UUID once it is known, since an index may point elsewhere after a reset."""
@@ -204,13 +209,14 @@ class GpuThread:
         if self._pcie is not None:
             self._pcie.stop()
             self._pcie = None
-        self._gpm = Gpm(self._calls)
-        self._mig = MigInstances(self._calls)
+        self._gpm.close()
+        self._mig.close()
         self._send(fault=fault)
 
     def _send(self, **parts: Any) -> None:
         unsupported = None
-        if self._calls.unsupported != self._told_unsupported:
+        # The list is whole only once both tiers were read.
+        if "medium" in parts and self._calls.unsupported != self._told_unsupported:
             unsupported = self._told_unsupported = dict(self._calls.unsupported)
         errors = self._calls.take_errors()
         self._emit(

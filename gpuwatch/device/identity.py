@@ -43,6 +43,17 @@ def read_identity(calls: Calls, index: int) -> Identity:
     )
 
 
+def completed(now: Identity, before: Identity) -> Identity:
+    """``now`` with the facts that it lacks and ``before`` had: a board does not lose its name because one call failed."""
+    if now.uuid and before.uuid and now.uuid != before.uuid:
+        return now  # another board has this index
+    facts = {}
+    for name in now.__struct_fields__:
+        told, known = getattr(now, name), getattr(before, name)
+        facts[name] = known | told if isinstance(told, dict) else known if told in {None, ""} else told
+    return Identity(**facts)
+
+
 def _serial(value: str | None) -> str | None:
     """A serial of ``0`` is what boards without one print (RTX 5090)."""
     return value if value and value != "0" else None
