@@ -18,9 +18,9 @@ from table import quantile, show
 
 from gpuwatch.device import nvml
 from gpuwatch.device.gpu_thread import GpuThread
-from gpuwatch.device.readings import GpuReading
-from gpuwatch.device.wire import ReaderOptions, Simulation, encode
 from gpuwatch.device.reader import open_driver
+from gpuwatch.device.readings import GpuReading, Tick
+from gpuwatch.device.wire import ReaderOptions, Simulation, encode
 
 PASSES = 200
 
@@ -70,16 +70,9 @@ def measure(driver: Any, index: int, options: ReaderOptions, native: tuple[float
         rows.append((f"{index} {tier}", median, quantile(wall, 0.99), quantile(cpu, 0.5), c_median, c_p99, ratio))
     started = time.perf_counter()
     for reading in readings[-50:]:
-        encode_one(reading)
+        encode(Tick(readings=(reading,)))
     rows.append((f"{index} frame encoding", (time.perf_counter() - started) / 50 * 1e6, "-", "-", "-", "-", "-"))
     return rows
-
-
-def encode_one(reading: GpuReading) -> bytes:
-    """One tick with one reading."""
-    from gpuwatch.device.readings import Tick
-
-    return encode(Tick(readings=(reading,)))
 
 
 def from_c() -> dict[int, tuple[float, ...]]:

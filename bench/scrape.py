@@ -1,5 +1,6 @@
-"""How long a scrape takes at 500, 2,000 and 5,000 series, through the real server over a socket, each from a snapshot never rendered before.
+"""How long a scrape takes at 500, 2,000 and 5,000 series, through the real server over a socket.
 
+Each scrape is of a snapshot never rendered before.
 The readings come from the simulated H100 node; GPUs are repeated under other UUIDs to reach the number of series. The server runs in a
 process of its own; the client asks as Prometheus does (one kept connection, gzip).
 """
@@ -37,9 +38,7 @@ def main() -> None:
     """Measure and print."""
     configure_log(LogSettings(level="warning"))
     moments = [agent.once(load(None, environment={}), Simulation(scenario="training", at_seconds=100.0 + second)) for second in range(8)]
-    rows = []
-    for size in SIZES:
-        rows.append(measure([widened(moment, size) for moment in moments], size))
+    rows = [measure([widened(moment, size) for moment in moments], size) for size in SIZES]
     heads = ("series", "bytes", "gzip bytes", "cold ms", "p50 ms", "p99 ms", "budget p99 ms", "prometheus_client encoder ms")
     show(f"Scrape latency, {SCRAPES} scrapes each, every scrape of a new snapshot", heads, rows)
 

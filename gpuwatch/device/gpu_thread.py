@@ -139,8 +139,12 @@ class GpuThread:
         fields |= yield from read_faults(self._calls)
         fields |= yield from self._mig.enumerate()
         self._notice_mig_change(fields)
-        every_link = self._options.nvlink_errors_per_link
-        fields |= yield from read_links(self._calls, self._pcie_rates(), errors_every_link=every_link)
+        fields |= yield from read_links(
+            self._calls,
+            self._pcie_rates(),
+            nvlink_count=self._identity.nvlink_count,
+            errors_every_link=self._options.nvlink_errors_per_link,
+        )
         activity = self._gpm.read()
         yield
         fields["mig_activity"] = yield from self._mig.read_activity()

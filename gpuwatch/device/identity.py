@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuwatch.device import nvml
 from gpuwatch.device.calls import Calls
 from gpuwatch.device.readings import Identity
 
@@ -16,7 +17,11 @@ _THRESHOLDS = {"shutdown": 0, "slowdown": 1, "memory_max": 2, "gpu_max": 3, "tar
 _OFFSET_FIELDS = {"shutdown": 193, "slowdown": 194, "memory_max": 195, "gpu_max": 196}
 """``NVML_FI_DEV_TEMPERATURE_*_TLIMIT``: limits as offsets from the board's own limit, whose distance is the margin."""
 
+_LINK_COUNT, _LINK_SPEED, _OLD_LINK_SPEED = 91, 164, 90
+"""NVLink: number of links; MB/s of one link, one direction (by link, and before Hopper of all alike)."""
+
 MEGAHERTZ = 1e6
+_MEGABYTE = 1e6
 
 
 def read_identity(calls: Calls, index: int) -> Identity:
@@ -40,6 +45,8 @@ def read_identity(calls: Calls, index: int) -> Identity:
         temperature_limit_offset_celsius=_limit_offsets(calls),
         pcie_generation_max=_whole(calls.check("pcie_generation_max", calls.ask("nvmlDeviceGetMaxPcieLinkGeneration"), 1, 10)),
         pcie_width_max=_whole(calls.check("pcie_width_max", calls.ask("nvmlDeviceGetMaxPcieLinkWidth"), 1, 32)),
+        nvlink_count=_whole(calls.check("nvlink_count", calls.fields(_LINK_COUNT).get(_LINK_COUNT), 0, nvml.MAX_NVLINKS)),
+        nvlink_speed_bytes_per_second=_link_speed(calls),
     )
 
 
@@ -74,6 +81,13 @@ def _max_clocks(calls: Calls) -> dict[str, float]:
         if (value := calls.check("clock_max", calls.ask("nvmlDeviceGetMaxClockInfo", clock), 1, 20_000)) is not None:
             clocks[name] = value * MEGAHERTZ
     return clocks
+
+
+def _link_speed(calls: Calls) -> float | None:
+    first = (_LINK_SPEED, 0)
+    value = calls.fields(first).get(first) or calls.fields(_OLD_LINK_SPEED).get(_OLD_LINK_SPEED)
+    checked = calls.check("nvlink_speed", value, 1, 1_000_000)
+    return None if checked is None else checked * _MEGABYTE
 
 
 def _limits(calls: Calls) -> dict[str, float]:

@@ -32,6 +32,10 @@ class Identity(Struct, frozen=True, kw_only=True):
     temperature_limit_offset_celsius: dict[str, float] = {}
     pcie_generation_max: int | None = None
     pcie_width_max: int | None = None
+    nvlink_count: int | None = None
+    """Links the board has; 0 or ``None`` on boards without NVLink."""
+    nvlink_speed_bytes_per_second: float | None = None
+    """Of one link, one direction."""
 
 
 class Activity(Struct, frozen=True, kw_only=True):
@@ -136,8 +140,8 @@ class Links(Struct, frozen=True, kw_only=True):
     """``rx``, ``tx``: data bytes over all links since the driver was loaded."""
     nvlink_errors: dict[str, int] = {}
     """Sum over links by kind: ``replay``, ``recovery``, ``crc``, …"""
-    nvlink_speed_bytes_per_second: float | None = None
-    """Of one link, one direction."""
+    nvlink_link_errors: dict[int, dict[str, int]] = {}
+    """The same by link; only read on request."""
     fabric_healthy: bool | None = None
     """Only on boards of an NVSwitch fabric: registered, and no fault in the health mask."""
 

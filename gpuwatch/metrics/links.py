@@ -17,7 +17,8 @@ def link_rows(links: Links) -> Rows:
     yield "gpuwatch_gpu_nvlink_up", links.nvlink_up
     yield "gpuwatch_gpu_nvlink_bytes_total", links.nvlink_bytes
     yield "gpuwatch_gpu_nvlink_errors_total", links.nvlink_errors
-    yield "gpuwatch_gpu_nvlink_speed_bytes_per_second", links.nvlink_speed_bytes_per_second
+    by_link = {(str(link), kind): count for link, counts in links.nvlink_link_errors.items() for kind, count in counts.items()}
+    yield "gpuwatch_gpu_nvlink_link_errors_total", by_link
     yield "gpuwatch_gpu_fabric_healthy", links.fabric_healthy
 
 
@@ -25,6 +26,7 @@ def link_limit_rows(identity: Identity) -> Rows:
     """What board and slot can do together."""
     yield "gpuwatch_gpu_pcie_link_generation_max", identity.pcie_generation_max
     yield "gpuwatch_gpu_pcie_link_width_max", identity.pcie_width_max
+    yield "gpuwatch_gpu_nvlink_speed_bytes_per_second", identity.nvlink_speed_bytes_per_second
 
 
 def traffic_rows(activity: Activity | None, links: Links | None) -> Rows:

@@ -40,6 +40,8 @@ def h100_identity(index: int) -> Identity:
         temperature_limit_offset_celsius={"shutdown": -8.0, "slowdown": -2.0, "memory_max": 0.0, "gpu_max": 0.0},
         pcie_generation_max=5,
         pcie_width_max=16,
+        nvlink_count=18,
+        nvlink_speed_bytes_per_second=26.562e9,
     )
 
 
@@ -115,8 +117,8 @@ def h100_medium() -> Medium:
             pcie_replays=0,
             nvlink_up=dict.fromkeys(range(18), True),
             nvlink_bytes={"rx": 7 * 10**15, "tx": 7 * 10**15 + 1},
-            nvlink_errors={"replay": 0, "recovery": 0, "crc": 0},
-            nvlink_speed_bytes_per_second=26.562e9,
+            nvlink_errors={"replay": 0, "recovery": 0, "crc": 1},
+            nvlink_link_errors={17: {"crc": 1}},
             fabric_healthy=True,
         ),
     )

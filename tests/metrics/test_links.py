@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gpuwatch.device.readings import Links
+from gpuwatch.device.readings import Links, Medium
 from metrics.builders import h100, snapshot, t4
 from metrics.scrape import names, values
 
@@ -17,6 +17,13 @@ def test_each_nvlink_has_its_state() -> None:
     shown = snapshot(msgspec.structs.replace(gpu, medium=msgspec.structs.replace(gpu.medium, links=links)))
     assert values(shown, "gpuwatch_gpu_nvlink_up", "link") == {("0",): 1.0, ("1",): 0.0}
     assert values(shown, "gpuwatch_gpu_nvlink_errors_total", "kind") == {("replay",): 3.0}
+
+
+def test_errors_of_each_link_stand_beside_their_sum_on_request() -> None:
+    """Under a name of their own, so that the sum over the other is not doubled."""
+    links = Links(nvlink_up={0: True, 1: True}, nvlink_errors={"crc": 3}, nvlink_link_errors={0: {"crc": 1}, 1: {"crc": 2}})
+    shown = snapshot(msgspec.structs.replace(h100(0), medium=Medium(links=links)))
+    assert values(shown, "gpuwatch_gpu_nvlink_link_errors_total", "link", "kind") == {("0", "crc"): 1.0, ("1", "crc"): 2.0}
     assert "gpuwatch_gpu_fabric_healthy" not in names(shown)
 
 
