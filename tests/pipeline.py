@@ -34,17 +34,17 @@ class Pipeline:
         self.readings: list[GpuReading] = []
         count = self.node.driver.nvmlDeviceGetCount()
         self.threads = [self._thread(index) for index in range(count)]
-        self.agent = gpuwatch.node.Node("node-1", "0", fast_seconds=1.0, medium_seconds=10.0, stall_seconds=5.0)
+        self.agent = gpuwatch.node.Node("node-1", "0", fast_seconds=1.0, medium_seconds=10.0, stall_seconds=60.0)
         self.agent.apply(Hello(pid=1, gpu_count=count, driver_version="1"), self.node.t, EPOCH)
         self._exposition = Exposition(None)
 
     def _thread(self, index: int) -> GpuThread:
         return GpuThread(self.driver, index, options=self.options, emit=self.readings.append, clock=lambda: self.node.t)
 
-    def read(self, passes: int = 1) -> Snapshot:
-        """Passes of both tiers over all GPUs, a second apart, and what the node makes of them."""
+    def read(self, passes: int = 1, *, gpus: int | None = None) -> Snapshot:
+        """Passes of both tiers over the first ``gpus`` GPUs (all), a second apart, and what the node makes of them."""
         for _ in range(passes):
-            for thread in self.threads:
+            for thread in self.threads[:gpus]:
                 thread.read_both_tiers()
             self._step()
         return self.agent.snapshot(self.node.t, EPOCH)
@@ -86,7 +86,7 @@ def check_text(text: str) -> None:
     """Raise when the exposition is not valid, or holds a value that is no number."""
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            assert sample.value == sample.value, f"{sample.name} {sample.labels} is NaN"  # noqa: PLR0124
+            assert sample.value == sample.value, f"{sample.name} {sample.labels} is NaN"
 
 
 def series(lines: Sequence[str]) -> set[str]:

@@ -59,11 +59,12 @@ class Gpm:
         return None if metrics is None else self._activity(metrics)
 
     def close(self) -> None:
-        """Free both samples (56 MIG instances would leak otherwise)."""
+        """Free both samples (56 MIG instances would leak otherwise); the next read starts anew."""
         for sample in self._samples:
             with contextlib.suppress(GpuLost):  # a sample is the library's memory: it is freed whatever the GPU does
                 self._calls.ask_driver("nvmlGpmSampleFree", sample)
         self._samples.clear()
+        self._taken = 0
 
     def _allocate(self) -> bool:
         """True when both samples exist. A board that refuses samples is not asked for them again."""

@@ -120,18 +120,14 @@ LABELS = {"nvmlDeviceGetUUID", "nvmlDeviceGetName"}
 """What is in every series' labels: read again until known, and kept."""
 OPENING = {"nvmlDeviceGetHandleByIndex", "nvmlDeviceGetHandleByUUID"}
 FREEING = {"nvmlGpmSampleFree"}
+_NO_SLOT = frozenset({nvml.NOT_FOUND, nvml.INVALID_ARGUMENT})
 NOTHING_THERE = {
-    **dict.fromkeys(("nvmlDeviceGetRetiredPages",), {nvml.NOT_FOUND}),
-    "nvmlDeviceGetNvLinkState": {nvml.INVALID_ARGUMENT},
-    **dict.fromkeys(
-        (
-            "nvmlDeviceGetMigDeviceHandleByIndex",
-            "nvmlDeviceGetGpuInstanceId",
-            "nvmlDeviceGetComputeInstanceId",
-            "nvmlDeviceGetAttributes_v2",
-        ),
-        {nvml.NOT_FOUND, nvml.INVALID_ARGUMENT},
-    ),
+    "nvmlDeviceGetRetiredPages": frozenset({nvml.NOT_FOUND}),
+    "nvmlDeviceGetNvLinkState": frozenset({nvml.INVALID_ARGUMENT}),
+    "nvmlDeviceGetMigDeviceHandleByIndex": _NO_SLOT,
+    "nvmlDeviceGetGpuInstanceId": _NO_SLOT,
+    "nvmlDeviceGetComputeInstanceId": _NO_SLOT,
+    "nvmlDeviceGetAttributes_v2": _NO_SLOT,
 }
 """Codes that mean "there is none" and are no errors."""
 REFUSALS = {
@@ -194,7 +190,8 @@ def test_every_error_of_every_call(call: str) -> None:
     for code in CODES:
         before = pipeline.agent.snapshot(pipeline.node.t, 0.0).agent.nvml_errors
         pipeline.driver.fail(call, code, gpu=gpu_of(call))
-        snapshot = pipeline.read()
+        # The neighbour has calls of its own: once is enough for it.
+        snapshot = pipeline.read(gpus=1 if code != CODES[-1] else 2)
         pipeline.driver.mend()
         lines = pipeline.lines(snapshot)
         assert_only_lost(call, sound, lines)
