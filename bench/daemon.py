@@ -1,6 +1,7 @@
 """What the whole daemon costs: processor share, memory, time to the first good scrape, time to stop.
 
-``python bench/daemon.py [SCENARIO | real]`` runs for 60 s at the default tiers with a scrape every 15 s. Memory is the proportional set size of both processes.
+``python bench/daemon.py [SCENARIO | real]`` runs for 60 s at the default tiers with a scrape every 15 s.
+Memory is the proportional set size of both processes.
 """
 
 from __future__ import annotations

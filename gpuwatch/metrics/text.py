@@ -19,14 +19,12 @@ from gpuwatch.metrics.families import device_rows
 
 if TYPE_CHECKING:
     from gpuwatch.metrics.catalog import Metric
-    from gpuwatch.metrics.row import Rows
+    from gpuwatch.metrics.row import Rows, Values
     from gpuwatch.snapshot import Snapshot
 
 Families = dict[str, dict[str, str]]
-"""By metric: what stands before the value (name, labels, a space) → the whole line. Being a dict, it cannot hold a series twice."""
+"""By metric, then by the written name and device labels: the lines. Keyed by what is written, it cannot hold a series twice."""
 
-_SERIES_LIMIT = 50_000
-"""Series remembered: many times a full node, so that only labels that change without end ever reach it."""
 _EXPONENT_FROM = 1e6
 
 
@@ -61,31 +59,48 @@ def header(metric: Metric, escaping: str, *, openmetrics: bool) -> str:
     return lines
 
 
-class _Series:
-    """One series as it was last written. The line is written again only when the value differs (0.0 and -0.0 do not)."""
+class _Block:
+    """What one device has of one metric, as it was last written. It is written again only when a value differs (0.0 and -0.0 do not)."""
 
-    __slots__ = ("line", "prefix", "value")
+    __slots__ = ("_prefixes", "_written", "count", "start", "text", "values")
 
-    def __init__(self, prefix: str) -> None:
-        self.prefix = prefix
-        self.value = math.nan  # equal to no value, so that the first one is written
-        self.line = ""
+    def __init__(self, written: tuple[str, tuple[str, ...]], device: tuple[str, ...]) -> None:
+        name, labels = written
+        shared = ",".join(f'{label}="{label_value(value)}"' for label, value in zip(labels, device, strict=False))
+        self.start = f"{name}{{{shared}"
+        self._written = labels[len(device) :]
+        self._prefixes: dict[object, str] = {}
+        self.values: object = None
+        self.text = ""
+        self.count = 0
 
-    def write(self, value: float) -> str:
-        """The line with this value, or an empty text if it is no number."""
-        text = number(value)
-        self.value, self.line = value, "" if text is None else f"{self.prefix}{text}\n"
-        return self.line
+    def write(self, values: float | Values) -> None:
+        """Take new values: a number, or one for each label value. What is no number has no line."""
+        self.values = values
+        pairs = (((), values),) if isinstance(values, (int, float)) else values.items()
+        lines: dict[str, str] = {}  # two label values may be written alike
+        for key, value in pairs:
+            if (text := number(value)) is not None:
+                prefix = self._prefixes.get(key) or self._prefix(key)
+                lines.setdefault(prefix, f"{prefix}{text}\n")
+        self.text, self.count = "".join(lines.values()), len(lines)
+
+    def _prefix(self, key: object) -> str:
+        """What stands before the value: name, labels, a space."""
+        own = key if isinstance(key, tuple) else (key,)
+        block = "".join(f',{label}="{label_value(str(value))}"' for label, value in zip(self._written, own, strict=True))
+        prefix = self._prefixes[key] = f"{self.start}{block}}} "
+        return prefix
 
 
-_Known = dict[object, _Series]
-"""Series of one device by the name of the metric, with the label value where it has labels of its own."""
+_Known = dict[str, _Block]
+"""Blocks of one device by the name of the metric."""
 
 
 class Encoder:
     """Turns snapshots into lines, for one way of escaping names. Owned by one thread."""
 
-    __slots__ = ("_devices", "_names", "_series_count")
+    __slots__ = ("_devices", "_names")
 
     def __init__(self, escaping: str) -> None:
         self._names = {
@@ -93,47 +108,35 @@ class Encoder:
             for metric in METRICS
         }
         self._devices: dict[tuple[str, ...], _Known] = {}
-        self._series_count = 0
 
     def families(self, snapshot: Snapshot) -> Families:
         """Every series of the snapshot, by metric in display order. Metrics without a series have an empty dict."""
-        if self._series_count > _SERIES_LIMIT:
-            self._devices = {}
-            self._series_count = 0
         families: Families = {name: {} for name in self._names}
-        devices = {}
+        devices: dict[tuple[str, ...], _Known] = {}
+        series = 0
         for labels, rows in device_rows(snapshot):
-            devices[labels] = self._add(families, labels, rows)
-        series = sum(map(len, families.values()))
+            if labels not in devices:
+                devices[labels] = known = self._devices.get(labels, {})
+                series += self._add(families, labels, rows, known)
         node = (snapshot.node,)
-        devices[node] = self._add(families, node, agent_rows(snapshot, series))
+        devices[node] = known = self._devices.get(node, {})
+        self._add(families, node, agent_rows(snapshot, series), known)
         # Devices that are gone are forgotten.
         self._devices = devices
         return families
 
-    def _add(self, families: Families, labels: tuple[str, ...], rows: Rows) -> _Known:
-        known = self._devices.get(labels, {})
+    def _add(self, families: Families, labels: tuple[str, ...], rows: Rows, known: _Known) -> int:
+        """Add what one device has; returns how many series."""
+        series = 0
         for name, values in rows:
             if values is None:
                 continue
-            family = families[name]
-            if isinstance(values, (int, float)):
-                series = known.get(name) or self._new_series(known, name, labels, ())
-                line = series.line if series.value == values else series.write(values)
-                if line:
-                    family.setdefault(series.prefix, line)
-                continue
-            for key, value in values.items():
-                series = known.get((name, key)) or self._new_series(known, name, labels, key)
-                line = series.line if series.value == value else series.write(value)
-                if line:
-                    family.setdefault(series.prefix, line)
-        return known
-
-    def _new_series(self, known: _Known, name: str, device: tuple[str, ...], key: object) -> _Series:
-        own = key if isinstance(key, tuple) else (key,)
-        written, labels = self._names[name]
-        block = ",".join(f'{label}="{label_value(str(value))}"' for label, value in zip(labels, (*device, *own), strict=True))
-        self._series_count += 1
-        series = known[(name, key) if own else name] = _Series(f"{written}{{{block}}} ")
+            block = known.get(name)
+            if block is None:
+                block = known[name] = _Block(self._names[name], labels)
+            if block.values != values:
+                block.write(values)
+            if block.count and block.start not in families[name]:
+                families[name][block.start] = block.text
+                series += block.count
         return series
