@@ -60,7 +60,9 @@ def total_rows(totals: Totals) -> Rows:
 
 def limit_rows(identity: Identity) -> Rows:
     """Limits that belong to the board."""
-    yield "gpuwatch_gpu_temperature_limit_celsius", identity.temperature_limit_celsius
+    absolute, offsets = identity.temperature_limit_celsius, identity.temperature_limit_offset_celsius
+    yield "gpuwatch_gpu_temperature_limit_celsius", absolute
+    yield "gpuwatch_gpu_temperature_limit_offset_celsius", {limit: value for limit, value in offsets.items() if limit not in absolute}
     yield "gpuwatch_gpu_clock_max_hertz", identity.clock_max_hertz
 
 

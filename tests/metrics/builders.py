@@ -36,7 +36,7 @@ def h100_identity(index: int) -> Identity:
         architecture="hopper",
         compute_capability="9.0",
         clock_max_hertz={"graphics": 1.98e9, "sm": 1.98e9, "memory": 2.619e9, "video": 1.545e9},
-        temperature_limit_celsius={"shutdown": 92.0, "slowdown": 89.0, "memory_max": 95.0, "gpu_max": 87.0},
+        temperature_limit_celsius={"shutdown": 92.0, "slowdown": 89.0, "gpu_max": 87.0},
         temperature_limit_offset_celsius={"shutdown": -8.0, "slowdown": -2.0, "memory_max": 0.0, "gpu_max": 0.0},
         pcie_generation_max=5,
         pcie_width_max=16,

@@ -124,3 +124,10 @@ def test_a_process_is_counted_once() -> None:
 def test_memory_is_exact_to_the_byte() -> None:
     """Large integers keep every digit."""
     assert values(snapshot(h100(0)), "gpuwatch_gpu_memory_used_bytes") == {(): 61 * GIB + 1}
+
+
+def test_a_limit_is_told_in_one_language() -> None:
+    """In degrees where the board tells them, else as the margin at which it acts; never both."""
+    shown = snapshot(h100(0))
+    assert set(values(shown, "gpuwatch_gpu_temperature_limit_celsius", "limit")) == {("shutdown",), ("slowdown",), ("gpu_max",)}
+    assert values(shown, "gpuwatch_gpu_temperature_limit_offset_celsius", "limit") == {("memory_max",): 0.0}
