@@ -12,7 +12,7 @@ import structlog
 
 from gpuwatch import __version__
 from gpuwatch.config import Settings
-from gpuwatch.device.readings import Frame
+from gpuwatch.device.readings import Frame, Tick
 from gpuwatch.device.supervisor import Ending, Supervisor
 from gpuwatch.device.wire import ReaderOptions, Simulation
 from gpuwatch.journal import Journal
@@ -48,6 +48,7 @@ class Agent:
             medium_seconds=read.medium_interval_seconds,
             stall_seconds=read.stall_after_seconds,
             simulated=simulation is not None,
+            once=once,
         )
         self._supervisor = Supervisor(
             reader_options(settings, simulation, once=once), settings.reader, on_frame=self._on_frame, on_end=self._on_end
@@ -56,6 +57,7 @@ class Agent:
         self._ticked_at = clock()
         self._unreadable_since: float | None = None
         self._patient_since = 0.0
+        self._heard_at: float | None = None
         self._was_readable = False
         self._hangs = 0
         self._snapshot = self._node.snapshot(self._clock(), time.time())
@@ -98,6 +100,8 @@ class Agent:
         return self._node.snapshot(self._clock(), time.time())
 
     def _on_frame(self, frame: Frame) -> None:
+        if not isinstance(frame, Tick) or frame.readings:
+            self._heard_at = self._clock()
         self._node.apply(frame, self._clock(), time.time())
         self._publish()
 
@@ -138,12 +142,8 @@ class Agent:
         """Ends when the reader has said hello and then brought no news of a GPU for as long as a GPU may stay silent."""
         read = self._settings.read
         patience = read.fast_interval_seconds + read.stall_after_seconds + _ONCE_SPARE_SECONDS
-        heard = self._snapshot.gpus
-        while True:
-            await asyncio.sleep(patience)
-            if self._snapshot.gpus and self._snapshot.gpus == heard:
-                return
-            heard = self._snapshot.gpus
+        while self._heard_at is None or self._clock() - self._heard_at < patience:
+            await asyncio.sleep(_TICK_SECONDS)
 
 
 def reader_options(settings: Settings, simulation: Simulation | None, *, once: bool = False) -> ReaderOptions:

@@ -50,11 +50,21 @@ class Node:
     """Merges readings by GPU UUID and decides what is fresh. ``now`` is CLOCK_MONOTONIC in seconds everywhere."""
 
     def __init__(
-        self, name: str, version: str, *, fast_seconds: float, medium_seconds: float, stall_seconds: float, simulated: bool = False
+        self,
+        name: str,
+        version: str,
+        *,
+        fast_seconds: float,
+        medium_seconds: float,
+        stall_seconds: float,
+        simulated: bool = False,
+        once: bool = False,
     ) -> None:
+        """``once``: what was read stays fresh, since no GPU is read again while others are waited for."""
         self._name = name
         self._version = version
         self._simulated = simulated
+        self._once = once
         self._fast_stale_seconds = fast_seconds + stall_seconds
         self._medium_stale_seconds = _STALE_MEDIUM_READS * medium_seconds + stall_seconds
         self._max_gap_seconds = max(_GAP_READS * fast_seconds, self._fast_stale_seconds)
@@ -157,7 +167,7 @@ class Node:
 
     def _gpu(self, state: _GpuState, now: float) -> Gpu:
         fault = state.fault or self._silence(state, now)
-        fresh_medium = not fault and state.medium is not None and now - state.medium_at <= self._medium_stale_seconds
+        fresh_medium = not fault and state.medium is not None and (self._once or now - state.medium_at <= self._medium_stale_seconds)
         return Gpu(
             identity=state.identity,
             up=not fault,
@@ -170,7 +180,7 @@ class Node:
 
     def _silence(self, state: _GpuState, now: float) -> str:
         """Why an unanswering GPU is silent; empty while its last fast reading is fresh."""
-        if state.fast is not None and now - state.fast_at <= self._fast_stale_seconds:
+        if state.fast is not None and (self._once or now - state.fast_at <= self._fast_stale_seconds):
             return ""
         if self._hello is None:
             return "reader_down"

@@ -191,7 +191,8 @@ def _kill(process: asyncio.subprocess.Process) -> bool:
     if process.returncode is not None:
         return False
     with contextlib.suppress(ProcessLookupError):
-        process.kill()
+        # Not process.kill(): it asks for the exit status first, and so takes it away from the event loop if the process has just ended.
+        os.kill(process.pid, signal.SIGKILL)
         return True
     return False
 

@@ -195,7 +195,8 @@ def test_unkillable_readers_are_limited(tmp_path: Path, monkeypatch: pytest.Monk
     starts = tmp_path / "starts"
     code = HELLO + f"open({str(starts)!r}, 'a').write(f'{{os.getpid()}}\\n')\nos.write(1, b'\\xff' * 8)\n" + FOR_EVER
     # A process in uninterruptible sleep is one for which the kernel accepts a kill that has no effect.
-    monkeypatch.setattr(asyncio.subprocess.Process, "kill", lambda _process: None)
+    kill = os.kill
+    monkeypatch.setattr(os, "kill", lambda _pid, _number: None)
     monkeypatch.setattr(supervisor_module, "_KILL_SECONDS", 0.1)
 
     def started() -> list[int]:
@@ -209,10 +210,10 @@ def test_unkillable_readers_are_limited(tmp_path: Path, monkeypatch: pytest.Monk
             await asyncio.sleep(1.0)
             assert len(started()) == 2
             assert all(is_alive(pid) for pid in started())
-            os.kill(started()[0], signal.SIGKILL)
+            kill(started()[0], signal.SIGKILL)
             await until(lambda: len(started()) == 3, "a third start")
         for pid in started()[1:]:
-            os.kill(pid, signal.SIGKILL)
+            kill(pid, signal.SIGKILL)
         await until(lambda: not any(is_alive(pid) for pid in started()), "the end of all")
         await until(lambda: not supervisor._left_behind, "their burial")
         assert [ending.reason for ending in heard.endings][:2] == ["protocol", "protocol"]
@@ -222,7 +223,7 @@ def test_unkillable_readers_are_limited(tmp_path: Path, monkeypatch: pytest.Monk
     finally:
         for pid in started():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                kill(pid, signal.SIGKILL)
 
 
 def test_real_reader_ends_after_once() -> None:
