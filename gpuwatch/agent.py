@@ -142,7 +142,7 @@ class Agent:
         """Ends when the reader has said hello and then brought no news of a GPU for as long as a GPU may stay silent."""
         read = self._settings.read
         patience = read.fast_interval_seconds + read.stall_after_seconds + _ONCE_SPARE_SECONDS
-        while self._heard_at is None or self._clock() - self._heard_at < patience:
+        while self._heard_at is None or self._clock() - self._heard_at < patience:  # noqa: ASYNC110 (silence is no event)
             await asyncio.sleep(_TICK_SECONDS)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from gpuwatch.accounting import GpuAccount
 from gpuwatch.device.readings import Fast, Frame, GpuReading, Hello, Identity, Medium, Tick
 from gpuwatch.device.supervisor import Ending
-from gpuwatch.snapshot import Agent, Gpu, Snapshot
+from gpuwatch.snapshot import Agent, Gpu, Modes, Snapshot
 
 _STALE_MEDIUM_READS = 3
 """A medium reading is shown until three more should have come."""
@@ -41,6 +41,7 @@ class _GpuState:
     fast_at: float = 0.0
     medium: Medium | None = None
     medium_at: float = 0.0
+    modes: Modes = Modes()  # noqa: RUF009 (frozen)
     in_this_life: bool = False
     unsupported: dict[str, str] = field(default_factory=dict)
     durations: dict[str, float] = field(default_factory=dict)
@@ -137,6 +138,7 @@ class Node:
             state.fast, state.fast_at = reading.fast, now
         if reading.medium is not None:
             state.medium, state.medium_at = reading.medium, now
+            state.modes = _modes(reading.medium)
         if reading.fault:
             state.fast = state.medium = None
 
@@ -174,6 +176,7 @@ class Node:
             fault=fault,
             fast=None if fault else state.fast,
             medium=state.medium if fresh_medium else None,
+            modes=state.modes,
             totals=state.account.totals(),
             unsupported=state.unsupported,
         )
@@ -208,6 +211,15 @@ class Node:
             nvml_rejected_values=dict(self._rejected),
             reader_restarts=dict(self._restarts),
         )
+
+
+def _modes(medium: Medium) -> Modes:
+    return Modes(
+        ecc_enabled=medium.health.ecc_enabled,
+        mig_enabled=medium.mig_enabled,
+        mig_pending=medium.mig_pending,
+        compute_mode=medium.compute_mode,
+    )
 
 
 def _placeholder(index: int) -> str:

@@ -20,6 +20,15 @@ class Totals(Struct, frozen=True, kw_only=True):
     """By reason: the driver's counter where it keeps one, else the sampled share of time."""
 
 
+class Modes(Struct, frozen=True, kw_only=True):
+    """How the GPU is set up, as last told: kept while nothing fresh is known, since it names the GPU in ``gpu_info``."""
+
+    ecc_enabled: bool | None = None
+    mig_enabled: bool | None = None
+    mig_pending: bool | None = None
+    compute_mode: str | None = None
+
+
 class Gpu(Struct, frozen=True, kw_only=True):
     """One physical GPU. ``fast`` and ``medium`` are ``None`` when there is no fresh reading of that tier: nothing stale is shown."""
 
@@ -29,6 +38,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     """Why ``up`` is false (``gpu_is_lost``, ``stalled``, ``reader_down``, ``missing``, an NVML error in lower case)."""
     fast: Fast | None = None
     medium: Medium | None = None
+    modes: Modes = Modes()
     totals: Totals = Totals()
     unsupported: dict[str, str] = {}
 

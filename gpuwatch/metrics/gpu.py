@@ -26,8 +26,7 @@ def identity_rows(snapshot: Snapshot, gpu: Gpu) -> Rows:
 
 
 def _facts(snapshot: Snapshot, gpu: Gpu) -> tuple[str, ...]:
-    identity = gpu.identity
-    medium = gpu.medium
+    identity, modes = gpu.identity, gpu.modes
     facts = {
         "driver": snapshot.driver_version,
         "cuda": snapshot.cuda_version,
@@ -38,10 +37,10 @@ def _facts(snapshot: Snapshot, gpu: Gpu) -> tuple[str, ...]:
         "architecture": identity.architecture,
         "compute_capability": identity.compute_capability,
         "minor_number": None if identity.minor_number is None else str(identity.minor_number),
-        "ecc": _mode(medium.health.ecc_enabled if medium else None),
-        "mig_mode": _mode(medium.mig_enabled if medium else None),
-        "mig_mode_pending": _mode(medium.mig_pending if medium else None),
-        "compute_mode": medium.compute_mode if medium else None,
+        "ecc": _mode(modes.ecc_enabled),
+        "mig_mode": _mode(modes.mig_enabled),
+        "mig_mode_pending": _mode(modes.mig_pending),
+        "compute_mode": modes.compute_mode,
     }
     return tuple(facts[label] or "" for label in _FACTS)
 

@@ -17,7 +17,7 @@ from gpuwatch.device.readings import (
     MigInstance,
     Process,
 )
-from gpuwatch.snapshot import Agent, Gpu, Snapshot, Totals
+from gpuwatch.snapshot import Agent, Gpu, Modes, Snapshot, Totals
 
 GIB = 1024**3
 
@@ -131,6 +131,7 @@ def h100(index: int) -> Gpu:
         up=True,
         fast=h100_fast(),
         medium=h100_medium(),
+        modes=Modes(ecc_enabled=True, mig_enabled=False, mig_pending=False, compute_mode="default"),
         totals=Totals(
             busy_seconds=1234.5,
             energy_joules=98765432.1,

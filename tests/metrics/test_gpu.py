@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gpuwatch.device.readings import Fast, Health, Identity, Medium
-from gpuwatch.snapshot import Gpu, Totals
+from gpuwatch.device.readings import Fast, Identity, Medium
+from gpuwatch.snapshot import Gpu, Modes, Totals
 from metrics.builders import GIB, h100, h100_identity, lost, snapshot, t4
 from metrics.scrape import names, samples, text, values
 
@@ -66,7 +66,7 @@ def test_info_names_the_facts() -> None:
 
 def test_facts_that_are_not_reported_are_empty() -> None:
     """Not known is neither enabled nor disabled, and minor number 0 is a number."""
-    gpu = Gpu(identity=Identity(index=0, minor_number=0), up=True, medium=Medium(health=Health(ecc_enabled=False)))
+    gpu = Gpu(identity=Identity(index=0, minor_number=0), up=True, modes=Modes(ecc_enabled=False))
     labels = "minor_number", "serial", "ecc", "mig_mode", "compute_mode"
     assert values(snapshot(gpu), "gpuwatch_gpu_info", *labels) == {("0", "", "disabled", "", ""): 1.0}
 
