@@ -211,7 +211,11 @@ def start(command: list[str], folder: Path, *, watch: bool = True) -> Iterator[D
     environment = {"PATH": os.defpath, "HOME": "/nonexistent", "GPUWATCH_LOG__FORMAT": "json"}
     with log_path.open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "gpuwatch", *command, "--port", str(port)], stdout=subprocess.DEVNULL, stderr=log, env=environment, cwd=ROOT
+            [sys.executable, "-m", "gpuwatch", *command, "--port", str(port)],
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            env=environment,
+            cwd=ROOT,
         )
     daemon = Daemon(process, f"http://127.0.0.1:{port}", log_path)
     try:

@@ -19,7 +19,13 @@ gpus:
 """
 SETTINGS = ("read.medium_interval=1s", "read.stall_after=20s", "reader.heartbeat_deadline=3s", "reader.backoff_max=1s")
 ENDS = {signal.SIGSEGV: "crashed", signal.SIGABRT: "crashed", signal.SIGKILL: "killed", signal.SIGSTOP: "hung"}
-GROUNDS = ("gpuwatch_gpu_info", "gpuwatch_gpu_up", "gpuwatch_gpu_memory_used_bytes", "gpuwatch_gpu_temperature_celsius", "gpuwatch_mig_info")
+GROUNDS = (
+    "gpuwatch_gpu_info",
+    "gpuwatch_gpu_up",
+    "gpuwatch_gpu_memory_used_bytes",
+    "gpuwatch_gpu_temperature_celsius",
+    "gpuwatch_mig_info",
+)
 """Series that one pass is enough for; means over time need two and may pause."""
 
 
@@ -51,7 +57,9 @@ def test_reader_is_replaced(nodes: dict[signal.Signals, Daemon], number: signal.
     energy = after.value("gpuwatch_gpu_energy_joules_total", gpu="0")
     assert energy is not None
     grown = daemon.until(
-        lambda seen: (seen.value("gpuwatch_gpu_energy_joules_total", gpu="0") or 0) > energy and is_complete(seen), "more energy", after=after.at
+        lambda seen: (seen.value("gpuwatch_gpu_energy_joules_total", gpu="0") or 0) > energy and is_complete(seen),
+        "more energy",
+        after=after.at,
     )
     wait_for(lambda: old not in daemon.readers, "the end of the old reader")
     assert daemon.readers == new

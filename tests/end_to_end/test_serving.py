@@ -75,7 +75,7 @@ def test_page_and_document(node: Daemon) -> None:
 
 
 def test_scrape_is_clean(node: Daemon) -> None:
-    """promtool has nothing to say about what the running daemon serves, its own process's metrics included."""
+    """Promtool has nothing to say about what the running daemon serves, its own process's metrics included."""
     done = subprocess.run(["promtool", "check", "metrics"], input=node.get("/metrics").text, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
