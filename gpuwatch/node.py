@@ -143,8 +143,11 @@ class Node:
             state.fast = state.medium = None
 
     def _state(self, reading: GpuReading) -> _GpuState:
-        """By UUID. A GPU that never told its UUID is the one that had this index and has not been heard of since, or a new unknown one."""
-        key = reading.uuid or self._silent_key(reading.index)
+        """By UUID. A fault without one is that of the GPU that had this index and has not been heard of since, or of a new unknown one.
+
+        Values without a UUID never go to a known GPU: the index may mean another one by now.
+        """
+        key = reading.uuid or (self._silent_key(reading.index) if reading.fault else _placeholder(reading.index))
         state = self._gpus.get(key)
         if state is None:
             state = _GpuState(Identity(index=reading.index, uuid=reading.uuid), GpuAccount(self._max_gap_seconds))
