@@ -7,6 +7,7 @@ render it from any place without a lock.
 from __future__ import annotations
 
 from gpuwatch.device.readings import Fast, Identity, Medium, Struct
+from gpuwatch.kube.objects import JobRef, SourceState
 
 
 class Totals(Struct, frozen=True, kw_only=True):
@@ -43,6 +44,61 @@ class Gpu(Struct, frozen=True, kw_only=True):
     unsupported: dict[str, str] = {}
 
 
+class Holder(Struct, frozen=True, kw_only=True):
+    """A container that holds a GPU or a MIG instance. Source: :mod:`gpuwatch.attribution`."""
+
+    gpu_uuid: str
+    mig_uuid: str = ""
+    namespace: str
+    pod: str
+    container: str
+    job: JobRef
+    labels: tuple[str, ...] = ()
+    """Values of the pod labels that the operator chose, in the order of the setting."""
+    shared: bool = False
+    """Others hold the same device: what cannot be told apart (power, energy) is not given to anybody."""
+    requested: bool = True
+    """False: nobody asked for a device; its processes were found on it."""
+    pids: tuple[int, ...] = ()
+
+
+class JobUse(Struct, frozen=True, kw_only=True):
+    """What one holder gets of its device. Source: :mod:`gpuwatch.ledger`."""
+
+    holder: Holder
+    held: bool = True
+    """False during the grace period after the end: counters only."""
+    allocated_seconds: float = 0.0
+    busy_seconds: float | None = None
+    energy_joules: float | None = None
+    nvlink_bytes: dict[str, int] = {}
+    utilization_ratio: float | None = None
+    memory_used_bytes: int | None = None
+    power_watts: float | None = None
+    sm_active_ratio: float | None = None
+    tensor_active_ratio: float | None = None
+
+
+class Unattributed(Struct, frozen=True, kw_only=True):
+    """A GPU or MIG instance without a holder, and why."""
+
+    gpu_uuid: str
+    mig_uuid: str = ""
+    reason: str
+
+
+class Kubernetes(Struct, frozen=True, kw_only=True):
+    """How well attribution does."""
+
+    sources: dict[str, SourceState] = {}
+    """``podresources``, ``pods``, ``dra``, ``processes`` → state; only those that are switched on."""
+    age_seconds: dict[str, float] = {}
+    """Age of the last good answer, by source."""
+    unattributed: tuple[Unattributed, ...] = ()
+    unknown_devices: tuple[str, ...] = ()
+    """Device ids the kubelet has given out and NVML does not know."""
+
+
 class Agent(Struct, frozen=True, kw_only=True):
     """How well gpuwatch itself does."""
 
@@ -77,4 +133,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     nvml_version: str | None = None
     cuda_version: str | None = None
     gpus: tuple[Gpu, ...] = ()
+    jobs: tuple[JobUse, ...] = ()
+    kubernetes: Kubernetes | None = None
+    """``None``: attribution is switched off."""
     agent: Agent = Agent()

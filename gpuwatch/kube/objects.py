@@ -10,7 +10,7 @@ from gpuwatch.device.readings import Struct
 
 
 class SourceState(Struct, frozen=True, kw_only=True):
-    """How well one source does. ``fault`` is a bounded token (``no_socket``, ``permission``, ``timeout``, ``forbidden``, …), empty when up."""
+    """How well one source does. ``fault`` is a bounded token (``no_socket``, ``permission``, ``timeout``, …), empty when up."""
 
     up: bool = False
     fault: str = "starting"
