@@ -58,6 +58,11 @@ class Gpm:
         metrics = self._calls.ask_driver("gpm_metrics", older, newer, self._ids)
         return None if metrics is None else self._activity(metrics)
 
+    @property
+    def refused(self) -> bool:
+        """True once the board, or a driver before 520, is known not to answer for the whole GPU."""
+        return any(self._calls.refuses(call) for call in ("nvmlGpmSampleAlloc", "nvmlGpmSampleGet", "gpm_metrics"))
+
     def close(self) -> None:
         """Free both samples (56 MIG instances would leak otherwise); the next read starts anew."""
         for sample in self._samples:

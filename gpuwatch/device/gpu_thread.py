@@ -16,7 +16,8 @@ from gpuwatch.device.links import read_links
 from gpuwatch.device.mig import MigInstances
 from gpuwatch.device.nvml import Driver, NVMLError
 from gpuwatch.device.pcie import PcieMeter
-from gpuwatch.device.readings import GpuReading, Identity, Medium
+from gpuwatch.device.readings import GpuReading, Identity, Medium, Process
+from gpuwatch.device.sharing import ProcessShares
 from gpuwatch.device.supply import read_supply
 from gpuwatch.device.use import read_fast
 from gpuwatch.device.wire import ReaderOptions
@@ -47,6 +48,8 @@ class GpuThread:
         self._calls = Calls(driver)
         self._gpm = Gpm(self._calls)
         self._mig = MigInstances(self._calls)
+        self._shares = ProcessShares(self._calls)
+        self._processes: tuple[Process, ...] = ()
         self._pcie: PcieMeter | None = None
         self._medium: Generator[None, None, Medium] | None = None
         self._medium_seconds = 0.0
@@ -99,6 +102,7 @@ class GpuThread:
         if fault := self._calls.end_pass():
             self._go_down(fault)
             return
+        self._processes = fast.processes or ()
         durations = {"fast": self._clock() - passed}
         if identity is not None:
             durations["static"] = static_seconds
@@ -139,14 +143,16 @@ class GpuThread:
         fields |= yield from read_faults(self._calls)
         fields |= yield from self._mig.enumerate()
         self._notice_mig_change(fields)
+        activity = self._gpm.read()
+        yield
+        fields["process_utilization_ratio"] = self._shares.read(self._processes)
+        yield
         fields |= yield from read_links(
             self._calls,
             self._pcie_rates(),
             nvlink_count=self._identity.nvlink_count,
             errors_every_link=self._options.nvlink_errors_per_link,
         )
-        activity = self._gpm.read()
-        yield
         fields["mig_activity"] = yield from self._mig.read_activity()
         bar1 = self._calls.ask("nvmlDeviceGetBAR1MemoryInfo")
         persistence = self._calls.ask("nvmlDeviceGetPersistenceMode")
@@ -168,16 +174,16 @@ class GpuThread:
 
     def _pcie_rates(self) -> dict[str, float]:
         """From the blocking call, only where GPM does not answer and no recent driver refused it."""
-        if not self._options.pcie_throughput or not self._calls.refuses("nvmlGpmSampleGet"):
+        if not self._options.pcie_throughput or not self._gpm.refused:
             return {}
         if self._pcie is None:
             self._pcie = PcieMeter(Calls(self._driver, self._calls.handle), self._options.medium_seconds)
-            if self._options.once:
-                return self._pcie.measure()
-            self._pcie.start()
+            if not self._options.once:
+                self._pcie.start()
+        measured = self._pcie.measure() if self._options.once else None
         rates, errors, rejected = self._pcie.take(time.monotonic())
         self._calls.add_counts(errors, rejected)
-        return rates
+        return rates if measured is None else measured
 
     def _read_static(self, now: float) -> Identity:
         """What a call told before stays when it fails now; a read with failures is made again soon, and later and later if they stay."""

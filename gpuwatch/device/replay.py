@@ -78,7 +78,8 @@ class ReplayDriver:
         return answer
 
     def nvmlGpmSampleAlloc(self) -> _Handle:  # noqa: N802 (pynvml's naming)
-        """A sample that remembers whose it is."""
+        """A sample that remembers whose it is; refused where the recorded driver refused it."""
+        self._next("|nvmlGpmSampleAlloc|")
         return _Handle("")
 
     def nvmlGpmSampleFree(self, sample: _Handle) -> None:  # noqa: N802
