@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -30,7 +30,8 @@ _KILL_SECONDS = 2.0
 _LAST_WORDS_SECONDS = 0.5
 """After the pipe closed: time for the exit status, and for standard error, to arrive."""
 _MAX_LEFT_BEHIND = 2
-_ERROR_LINES = 40
+_ERROR_BYTES = 65536
+"""Kept of standard error: the stacks of all threads of a crashed reader are some 10 KiB."""
 _PROGRAM = (sys.executable, "-m", "gpuwatch.device.reader")
 
 
@@ -100,7 +101,7 @@ class Supervisor:
             process = self._process = await self._start()
         except OSError as error:
             return Ending(reason="cannot_start", detail=f"the reader process cannot be started: {error}")
-        last_words: deque[str] = deque(maxlen=_ERROR_LINES)
+        last_words = bytearray()
         listener = asyncio.create_task(_listen(process.stderr, last_words))
         try:
             ending = await self._read_frames(process)
@@ -180,10 +181,11 @@ async def _read_frame(pipe: asyncio.StreamReader) -> Frame:
     return decode(await pipe.readexactly(length))
 
 
-async def _listen(pipe: asyncio.StreamReader | None, lines: deque[str]) -> None:
-    """Keep the last lines of the reader's standard error; a line longer than the buffer is cut, never fatal."""
+async def _listen(pipe: asyncio.StreamReader | None, last_words: bytearray) -> None:
+    """Keep the end of the reader's standard error, whatever comes in whatever pieces."""
     while pipe is not None and (chunk := await pipe.read(8192)):
-        lines.extend(chunk.decode(errors="replace").splitlines())
+        last_words += chunk
+        del last_words[:-_ERROR_BYTES]
 
 
 def _kill(process: asyncio.subprocess.Process) -> bool:
@@ -197,12 +199,19 @@ def _kill(process: asyncio.subprocess.Process) -> bool:
     return False
 
 
-def _diagnose(returncode: int | None, lines: deque[str], *, killed: bool) -> Ending:
-    """Reason of an end that nobody announced, from the exit status and the last lines of standard error."""
-    where = next((line.strip() for line in lines if line.lstrip().startswith("File ")), "")
-    last = where or (lines[-1].strip() if lines else "")
+def _diagnose(returncode: int | None, last_words: bytes, *, killed: bool) -> Ending:
+    """Reason of an end that nobody announced, from the exit status and the end of standard error."""
+    lines = last_words.decode(errors="replace").splitlines()
     if returncode is not None and returncode < 0 and not (killed and returncode == -signal.SIGKILL):
         name = signal.Signals(-returncode).name if -returncode in set(signal.Signals) else f"signal {-returncode}"
         reason = "killed" if -returncode in (signal.SIGKILL, signal.SIGTERM) else "crashed"
-        return Ending(reason=reason, detail=f"the reader was ended by {name}" + (f"; last known place: {last}" if last else ""))
+        place = _place_of_crash(lines)
+        return Ending(reason=reason, detail=f"the reader was ended by {name}" + (f"; last known place: {place}" if place else ""))
+    last = lines[-1].strip() if lines else ""
     return Ending(reason="exited", detail=f"the reader ended with status {returncode}" + (f": {last}" if last else ""))
+
+
+def _place_of_crash(lines: list[str]) -> str:
+    """Innermost frame of the thread that crashed, of what faulthandler wrote; empty when it wrote nothing."""
+    crashed = next((number for number, line in enumerate(lines) if line.startswith("Current thread")), 0)
+    return next((line.strip() for line in lines[crashed:] if line.lstrip().startswith("File ")), "")

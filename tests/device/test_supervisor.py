@@ -23,6 +23,14 @@ from gpuwatch.device.wire import MAX_FRAME_BYTES, ReaderOptions, Simulation
 
 HELLO = "from gpuwatch.device.wire import encode; from gpuwatch.device.readings import *; import os, sys, time, signal\n"
 HELLO += "def send(frame): os.write(1, encode(frame))\nsend(Hello(pid=os.getpid(), gpu_count=1))\n"
+THREADS = """
+import faulthandler, os, signal, threading, time
+faulthandler.enable()
+def innocent(): time.sleep(60)
+def the_guilty_one(): os.kill(os.getpid(), signal.SIGSEGV)
+for _ in range(30): threading.Thread(target=innocent, daemon=True).start()
+the_guilty_one()
+"""
 FOR_EVER = "import time\nwhile True: time.sleep(60)\n"
 
 
@@ -63,14 +71,15 @@ def ending_of(code: str, *, deadlines: Deadlines | None = None) -> tuple[Ending,
     ("code", "reason", "detail"),
     [
         ("raise SystemExit(7)", "exited", "status 7"),
-        ("raise ValueError('no options')", "exited", "File"),
+        ("raise ValueError('no options')", "exited", "status 1: ValueError: no options"),
         (HELLO + "os.kill(os.getpid(), signal.SIGSEGV)", "crashed", "SIGSEGV"),
         (HELLO + "os.abort()", "crashed", "SIGABRT"),
         (HELLO + "os.kill(os.getpid(), signal.SIGKILL)", "killed", "SIGKILL"),
         (HELLO + "os.kill(os.getpid(), signal.SIGTERM)", "killed", "SIGTERM"),
         (HELLO + "os.kill(os.getpid(), signal.SIGRTMIN + 1)", "crashed", "signal"),
         (HELLO + "send(Goodbye(reason='driver_not_loaded', detail='not there'))", "driver_not_loaded", "not there"),
-        (HELLO + "import faulthandler, ctypes; faulthandler.enable(); ctypes.string_at(8)", "crashed", "ctypes"),
+        (HELLO + "import faulthandler, ctypes; faulthandler.enable(); ctypes.string_at(8)", "crashed", "ctypes/__init__.py"),
+        (THREADS, "crashed", "in the_guilty_one"),
         ("import os; os.write(1, b'\\x03\\0\\0\\0abc'); " + FOR_EVER, "protocol", "no valid frame"),
         ("print('NVRM: something the library prints', flush=True); " + FOR_EVER, "protocol", f"at most {MAX_FRAME_BYTES}"),
         (HELLO + "os.write(1, b'\\xff\\0\\0\\0half')", "exited", "status 0"),
