@@ -61,12 +61,13 @@ class Calls:
         self._answered = 0
         self._failed: Counter[str] = Counter()
 
-    def ask(self, call: str, *args: Any, on: Any = None, nothing: Sequence[int] = (), version: int | None = None) -> Any:
+    def ask(self, call: str, *args: Any, on: Any = None, nothing: Sequence[int] = (), version: int | None = None, key: str = "") -> Any:
         """Result of ``call(handle, *args)``, or ``None`` under the policy above.
 
-        ``on`` asks another handle (a MIG instance); the codes in ``nothing`` mean "there is none" and are neither counted nor remembered.
+        ``on`` asks another handle (a MIG instance); the codes in ``nothing`` mean "there is none" and are neither counted nor remembered;
+        ``key`` names the question where its arguments are no part of it (a point in time).
         """
-        key = _key(call, args, version=version, mig=on is not None)
+        key = key or _key(call, args, version=version, mig=on is not None)
         if key in self.unsupported:
             return None
         keywords = {} if version is None else {"version": version}

@@ -176,6 +176,8 @@ class Medium(Struct, frozen=True, kw_only=True):
     activity: Activity | None = None
     mig_activity: dict[str, Activity] = {}
     """By UUID of the MIG instance, as ``mig_memory``."""
+    process_utilization_ratio: dict[int, float] = {}
+    """By process id; only while several processes share the GPU."""
     health: Health = Health()
     links: Links = Links()
 

@@ -162,6 +162,7 @@ def _moved(holder: Holder, pid: int) -> Holder:
         kind=holder.kind,
         mig=holder.mig,
         memory_known=holder.memory_known,
+        busy=holder.busy,
         from_=holder.from_,
         until=holder.until,
     )

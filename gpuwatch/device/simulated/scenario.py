@@ -56,6 +56,8 @@ class Holder(Window, frozen=True, kw_only=True):
     kind: Literal["compute", "graphics", "mps"] = "compute"
     mig: int | None = None
     memory_known: bool = True
+    busy: bool = True
+    """Whether it has a part in the load; else it only holds memory."""
 
 
 class GpuGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

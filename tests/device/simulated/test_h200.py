@@ -26,6 +26,7 @@ OF_THE_MACHINE = {
     "TotalEnergyConsumption",
     "ViolationStatus",
     "PowerUsage",
+    "ProcessUtilization",
 }
 """Differ from board to board or from moment to moment: only the kind of answer is compared."""
 TOLERANCE: dict[str, float] = {"Temperature": 2, "MarginTemperature": 2, "ClockInfo": 30}

@@ -110,6 +110,18 @@ def processes(view: View, kind: str, *, with_instances: bool) -> list[SimpleName
     return found
 
 
+def process_utilization(view: View, since: int) -> list[SimpleNamespace]:
+    """Share of the SMs by process, in equal parts; ``NOT_FOUND`` when none kept one busy, refused under MIG, as the real call."""
+    if view.instances is not None:
+        raise NVMLError(nvml.NOT_SUPPORTED)
+    busy, holders = utilization(view).gpu, [holder for holder in view.gpu.holders_at(view.t) if holder.busy]
+    now = round(view.t * 1_000_000)
+    if not busy or not holders or now <= since:
+        raise NVMLError(nvml.NOT_FOUND)
+    part = round(busy / len(holders))
+    return [SimpleNamespace(pid=holder.pid, timeStamp=now, smUtil=part, memUtil=0, encUtil=0, decUtil=0) for holder in holders]
+
+
 def _process_list(kind: str, version: str) -> Answer:
     return lambda view: processes(view, kind, with_instances=version != "v1")
 
@@ -131,6 +143,7 @@ ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetClockInfo": clock,
     "nvmlDeviceGetCurrentClocksEventReasons": event_reasons,
     "nvmlDeviceGetCurrentClocksThrottleReasons": event_reasons,
+    "nvmlDeviceGetProcessUtilization": process_utilization,
     "nvmlDeviceGetPerformanceState": lambda view: view.level.performance_state,
     **{
         f"nvmlDeviceGet{name}RunningProcesses_{version}": _process_list(kind, version)
