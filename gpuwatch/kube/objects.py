@@ -43,6 +43,8 @@ class Allocations(Struct, frozen=True, kw_only=True):
 
     state: SourceState = SourceState()
     allocations: tuple[Allocation, ...] = ()
+    rejected: int = 0
+    """Entries of the newest reply that were left out because they make no sense."""
 
 
 class DraDevice(Struct, frozen=True, kw_only=True):
@@ -126,6 +128,8 @@ class ProcessOwners(Struct, frozen=True, kw_only=True):
 
     state: SourceState = SourceState()
     owners: dict[int, ProcessOwner] = {}
+    rejected: int = 0
+    """Processes of this pass that were left out because the kernel's files about them make no sense."""
 
 
 class JobRef(Struct, frozen=True, kw_only=True):
