@@ -20,6 +20,11 @@ NODES = {
     "rtx4090": f"gpus: [{{board: rtx4090, loads: [{{kind: matmul}}]}}, {_T4}]\n",
     "t4-driver-450": f"driver: 450.80.02\ngpus: [{_T4}, {_T4}]\n",
     "t4-driver-460": f"driver: 460.91.03\ngpus: [{_T4}, {_T4}]\n",
+    "t4-shared": """
+gpus:
+  - {board: t4, loads: [{kind: tiny}], holders: [{pid: 7, memory_share: 0.1}, {pid: 8, memory_share: 0.1}]}
+  - {board: l40s}
+""",
     "v100": f"gpus: [{{board: v100-sxm2, loads: [{{kind: training}}]}}, {_T4}]\n",
     "h100-mig": f"gpus: [{{board: h100-sxm, mig: [3g.40gb, 1g.10gb], loads: [{{kind: matmul, mig: 0}}]}}, {_T4}]\n",
     "h200": f"gpus: [{{board: h200-sxm, loads: [{{kind: training}}]}}, {_T4}]\n",
@@ -55,6 +60,7 @@ FEEDS: dict[str, frozenset[str]] = {
     **dict.fromkeys(
         (f"nvmlDeviceGet{kind}RunningProcesses_v{n}" for kind in ("Compute", "Graphics", "MPSCompute") for n in (1, 2, 3)), PROCESSES
     ),
+    "nvmlDeviceGetProcessUtilization": frozenset(),
     "nvmlDeviceGetTotalEnergyConsumption": frozenset({"energy_joules_total"}),
     "nvmlDeviceGetMarginTemperature": frozenset({"temperature_margin_celsius"}),
     "nvmlDeviceGetEnforcedPowerLimit": frozenset({"power_limit_watts"}),
@@ -123,6 +129,7 @@ FREEING = {"nvmlGpmSampleFree"}
 _NO_SLOT = frozenset({nvml.NOT_FOUND, nvml.INVALID_ARGUMENT})
 NOTHING_THERE = {
     "nvmlDeviceGetRetiredPages": frozenset({nvml.NOT_FOUND}),
+    "nvmlDeviceGetProcessUtilization": frozenset({nvml.NOT_FOUND}),
     "nvmlDeviceGetNvLinkState": frozenset({nvml.INVALID_ARGUMENT}),
     "nvmlDeviceGetMigDeviceHandleByIndex": _NO_SLOT,
     "nvmlDeviceGetGpuInstanceId": _NO_SLOT,
