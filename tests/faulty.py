@@ -21,6 +21,8 @@ class _Script:
     gpu: int | None
     act: Callable[[Any], Any]
     times: int | None = None
+    needs_answer: bool = False
+    """The wrapped driver is asked first."""
 
 
 class FaultyDriver:
@@ -49,7 +51,7 @@ class FaultyDriver:
 
     def answer(self, call: str, value: Any, *, gpu: int | None = None) -> None:
         """From now on ``call`` answers ``value``; a function gets the true answer and returns the one to give."""
-        self._script(call, _Script(gpu, value if callable(value) else lambda _: value))
+        self._script(call, _Script(gpu, value if callable(value) else lambda _: value, needs_answer=callable(value)))
 
     def block(self, call: str, event: threading.Event, *, gpu: int | None = None) -> None:
         """From now on ``call`` answers only once the event is set."""
@@ -58,7 +60,7 @@ class FaultyDriver:
             event.wait()
             return true
 
-        self._script(call, _Script(gpu, act))
+        self._script(call, _Script(gpu, act, needs_answer=True))
 
     def mend(self) -> None:
         """From now on everything answers as it should."""
@@ -71,7 +73,7 @@ class FaultyDriver:
             self._note(call, args)
             scripts = self._due(call, args)
             true = None
-            if not scripts or not _fails(scripts[-1]):
+            if not scripts or scripts[-1].needs_answer:
                 true = function(*args, **keywords)
             result = scripts[-1].act(true) if scripts else true
             self.answered.add(call)
@@ -103,11 +105,6 @@ class FaultyDriver:
         if due and due[-1].times is not None:
             due[-1].times -= 1
         return due
-
-
-def _fails(script: _Script) -> bool:
-    """True for a script that needs no true answer, so that the wrapped driver is not asked."""
-    return script.act.__qualname__.startswith("FaultyDriver.fail.")
 
 
 def _spoil(field: Any, script: _Script) -> None:

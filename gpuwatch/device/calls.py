@@ -61,11 +61,20 @@ class Calls:
         self._answered = 0
         self._failed: Counter[str] = Counter()
 
-    def ask(self, call: str, *args: Any, on: Any = None, nothing: Sequence[int] = (), version: int | None = None, key: str = "") -> Any:
+    def ask(
+        self,
+        call: str,
+        *args: Any,
+        on: Any = None,
+        nothing: Sequence[int] = (),
+        empty: Any = None,
+        version: int | None = None,
+        key: str = "",
+    ) -> Any:
         """Result of ``call(handle, *args)``, or ``None`` under the policy above.
 
-        ``on`` asks another handle (a MIG instance); the codes in ``nothing`` mean "there is none" and are neither counted nor remembered;
-        ``key`` names the question where its arguments are no part of it (a point in time).
+        ``on`` asks another handle (a MIG instance); the codes in ``nothing`` mean "there is none", are neither counted nor remembered,
+        and bring ``empty``; ``key`` names the question where its arguments are no part of it (a point in time).
         """
         key = key or _key(call, args, version=version, mig=on is not None)
         if key in self.unsupported:
@@ -74,8 +83,9 @@ class Calls:
         try:
             result = self._function(call)(self.handle if on is None else on, *args, **keywords)
         except NVMLError as error:
-            if error.value not in nothing:
-                self._note(call, key, error)
+            if error.value in nothing:
+                return empty
+            self._note(call, key, error)
             return None
         self._answer(key)
         return result

@@ -20,20 +20,22 @@ class ProcessShares:
         self._newest_microseconds = 0
 
     def read(self, processes: Iterable[Process]) -> dict[int, float]:
-        """Process id → mean SM utilisation (ratio). Empty while fewer than two processes hold the GPU, and where NVML refuses (MIG).
+        """Process id → mean SM utilisation (ratio). Empty while fewer than two processes hold the GPU.
 
-        NVML lists only processes that kept an SM busy: one that holds the GPU and is not listed did nothing, and gets zero.
+        Empty too where NVML refuses (MIG) or fails. NVML lists only processes that kept an SM busy: one that holds the GPU and is not listed did nothing, and gets zero.
         """
         pids = {process.pid for process in processes}
         if len(pids) < _SHARERS_NEEDED or self._calls.refuses(_CALL):
             return {}
-        samples = self._calls.ask(_CALL, self._newest_microseconds, key=_CALL, nothing=(nvml.NOT_FOUND,))
+        samples = self._calls.ask(_CALL, self._newest_microseconds, key=_CALL, nothing=(nvml.NOT_FOUND,), empty=())
         if samples is None:
-            return {} if self._calls.refuses(_CALL) else dict.fromkeys(pids, 0.0)
+            return {}
         fresh = [sample for sample in samples if sample.timeStamp > self._newest_microseconds and sample.pid in pids]
         self._newest_microseconds = max((sample.timeStamp for sample in samples), default=self._newest_microseconds)
         shares: dict[int, list[float]] = {pid: [] for pid in pids}
         for sample in fresh:
-            if (percent := self._calls.check("process_utilization", sample.smUtil, 0, 100)) is not None:
+            if (percent := self._calls.check("process_utilization", sample.smUtil, 0, 100)) is None:
+                shares.pop(sample.pid, None)  # it was busy, and nobody knows how much: not zero
+            elif sample.pid in shares:
                 shares[sample.pid].append(percent / 100.0)
         return {pid: sum(ratios) / len(ratios) if ratios else 0.0 for pid, ratios in shares.items()}
