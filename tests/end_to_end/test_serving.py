@@ -22,7 +22,7 @@ SOUND = """
 gpus: [{board: h100-sxm, count: 2, loads: [{kind: training}]}, {board: a100-80gb-sxm, mig: [3g.40gb, 1g.10gb]}]
 faults: [{kind: garbage, gpu: 0, call: nvmlDeviceGetPowerUsage, value: 4294967295}]
 """
-BLOCKED = "gpus: [{board: l40s, count: 2}]\nfaults: [{kind: hang, from: 3, seconds: 600}]\n"
+BLOCKED = "gpus: [{board: l40s, count: 2}]\nfaults: [{kind: hang, calls: [nvmlDeviceGetMemoryInfo], seconds: 600}]\n"
 UNSTARTED = "gpus: [{board: l40s}]\nfaults: [{kind: hang, calls: [nvmlInit], seconds: 600}]\n"
 
 
@@ -80,13 +80,15 @@ def test_scrape_is_clean(node: Daemon) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
-@pytest.mark.parametrize("body", [BLOCKED, UNSTARTED], ids=["blocked", "unstarted"])
-def test_stops_while_calls_are_blocked(tmp_path: Path, body: str, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("body", "fault", "number"),
+    [(BLOCKED, "stalled", signal.SIGTERM), (UNSTARTED, "starting", signal.SIGINT)],
+    ids=["blocked", "unstarted"],
+)
+def test_stops_while_calls_are_blocked(tmp_path: Path, body: str, fault: str, number: signal.Signals) -> None:
     """Asked to stop while the driver blocks, the daemon leaves with 0 and takes its reader along (case D18)."""
     with demo(tmp_path, body, "read.stall_after=1s", watch=False) as daemon:
         reader = daemon.reader()
-        fault = "stalled" if body == BLOCKED else "starting"
         wait_for(lambda: daemon.look().fault() == fault, fault)
         assert daemon.signal(number) == 0
         assert not Path(f"/proc/{reader}").exists()
