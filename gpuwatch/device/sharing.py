@@ -22,7 +22,8 @@ class ProcessShares:
     def read(self, processes: Iterable[Process]) -> dict[int, float]:
         """Process id → mean SM utilisation (ratio). Empty while fewer than two processes hold the GPU.
 
-        Empty too where NVML refuses (MIG) or fails. NVML lists only processes that kept an SM busy: one that holds the GPU and is not listed did nothing, and gets zero.
+        Empty too where NVML refuses (MIG) or fails.
+        NVML lists only processes that kept an SM busy: one that holds the GPU and is not listed did nothing, and gets zero.
         """
         pids = {process.pid for process in processes}
         if len(pids) < _SHARERS_NEEDED or self._calls.refuses(_CALL):
