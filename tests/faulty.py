@@ -75,7 +75,7 @@ class FaultyDriver:
             true = None
             if not scripts or scripts[-1].needs_answer:
                 true = function(*args, **keywords)
-            result = scripts[-1].act(true) if scripts else true
+            result: Any = scripts[-1].act(true) if scripts else true
             self.answered.add(call)
             return self._spoil_fields(args, result) if call == FIELDS_CALL else result
 
