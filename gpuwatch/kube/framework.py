@@ -37,7 +37,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     image: re.Pattern[str]
     """One segment of the repository path."""
     hints: tuple[str, ...] = ()
-    """Beginnings of variables that mostly this framework has. The last thing asked: PyTorch and JAX images set some of TensorFlow's."""
+    """Beginnings of variables that mostly this framework has. The last thing asked: images of others set some of TensorFlow's, too."""
     container: str
     port: str = ""
 
@@ -70,7 +70,6 @@ FRAMEWORKS = (
         labels=((_OPERATOR, "pytorchjob-controller"), ("controller-name", "pytorch-operator"), ("pytorch-job-name", "")),
         serving_runtime="kserve-torch",
         image=_image("pytorch|torch|torchserve"),
-        hints=("PYTORCH_", "TORCH_"),
         container="pytorch",
         port="pytorchjob-port",
     ),
@@ -89,7 +88,6 @@ FRAMEWORKS = (
         labels=((_OPERATOR, "paddlejob-controller"),),
         serving_runtime="kserve-paddle",
         image=_image("paddle|paddlepaddle"),
-        hints=("PADDLE_",),
         container="paddle",
     ),
     Evidence(
@@ -97,7 +95,6 @@ FRAMEWORKS = (
         owner="JAXJob",
         labels=((_OPERATOR, "jaxjob-controller"),),
         image=_image("jax"),
-        hints=("JAX_",),
         container="jax",
         port="jaxjob-port",
     ),
@@ -140,7 +137,7 @@ def _by_label(pod: Pod) -> str:
     for known in FRAMEWORKS:
         if any(pod.labels.get(key) == value if value else key in pod.labels for key, value in known.labels):
             return known.name
-    for key, value in (*pod.labels.items(), *pod.annotations.items()):
+    for key, value in pod.labels.items():
         if key.startswith("serving.kserve.io/"):
             for known in FRAMEWORKS:
                 if known.serving_runtime and value.startswith(known.serving_runtime):

@@ -19,7 +19,8 @@ MAX_VALUE_LENGTH = 253
 RESERVED_NAMES = frozenset(
     {
         *("node", "gpu", "uuid", "model", "mig_uuid", "profile", "gpu_instance", "compute_instance"),
-        *("namespace", "pod", "container", "job_kind", "job_name", "replica_type", "replica_index", "framework", "queue", "shared"),
+        *("namespace", "pod", "container", "job_kind", "job_name", "replica_type", "replica_index", "framework"),
+        *("framework_reason", "queue", "requested", "shared", "direction"),
         *("job", "instance", "le", "quantile"),
     }
 )

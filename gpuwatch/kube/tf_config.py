@@ -66,6 +66,18 @@ def parse_tf_config(text: str) -> Task | None:
     return Task(type=_type(task.get("type")), index=_index(task.get("index")))
 
 
+def shorten_tf_config(text: str) -> str:
+    """Return a TF_CONFIG with the task of ``text`` alone, so that a cluster of thousands of addresses need not be kept.
+
+    A text that is no TF_CONFIG becomes empty: that the variable was there still tells TensorFlow.
+    """
+    task = parse_tf_config(text)
+    if task is None:
+        return ""
+    written = {key: value for key, value in (("type", task.type), ("index", task.index)) if value}
+    return msgspec.json.encode({"task": written} if written else {}).decode()
+
+
 def _type(value: object) -> str:
     return value.lower() if isinstance(value, str) and _TYPE.fullmatch(value) else ""
 
