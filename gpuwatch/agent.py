@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
 
 import structlog
 
 from gpuwatch import __version__
-from gpuwatch.config import Settings
+from gpuwatch.config import ConfigError, Settings
 from gpuwatch.device.readings import Frame, Tick
 from gpuwatch.device.supervisor import Ending, Supervisor
 from gpuwatch.device.wire import ReaderOptions, Simulation
 from gpuwatch.journal import Journal
+from gpuwatch.kube.labels import LabelMap
+from gpuwatch.kube.objects import Views
 from gpuwatch.metrics.exposition import Exposition, process_registry
 from gpuwatch.node import Node
 from gpuwatch.server import Server, ServerError
 from gpuwatch.snapshot import Snapshot
+from gpuwatch.tagging import Tagger, states_of
 
+SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 EXIT_OK, EXIT_CANNOT_LISTEN = 0, 3
 _TICK_SECONDS = 1.0
 _LATE_TICKS = 30
@@ -28,8 +35,26 @@ _LIVENESS_FAULTS = frozenset({"unknown", "no_permission", "operating_system"})
 """Faults of a whole node that only a new container cures: it has lost its device files, as after a systemd reload."""
 _MAX_HANG_DOUBLINGS = 6
 _ONCE_SPARE_SECONDS = 5.0
+_SOURCES_SECONDS = 0.05
+"""Between two looks at sources that have not answered yet."""
 
 _log = structlog.get_logger("gpuwatch.agent")
+
+
+class Sources(Protocol):
+    """Where attribution comes from: the real sources, or those of a scenario."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def stop(self) -> None:
+        """End, without waiting."""
+
+    def offer_pids(self, pids: frozenset[int]) -> None:
+        """The processes that hold GPUs now."""
+
+    def view(self) -> Views:
+        """The newest facts; never blocks."""
 
 
 class Agent:
@@ -50,10 +75,17 @@ class Agent:
             simulated=simulation is not None,
             once=once,
         )
-        self._supervisor = Supervisor(
-            reader_options(settings, simulation, once=once), settings.reader, on_frame=self._on_frame, on_end=self._on_end
-        )
+        options = reader_options(settings, simulation, once=once)
+        self._supervisor = Supervisor(options, settings.reader, on_frame=self._on_frame, on_end=self._on_end)
         self._journal = Journal()
+        self._labels = label_map(settings)
+        self._sources = kube_sources(settings, simulation, epoch=options.epoch)
+        self._tags = not once
+        self._tagger = Tagger(
+            labels_of=lambda pod: self._labels.labels_of(pod) if pod is not None else ("",) * len(self._labels.names),
+            grace_seconds=settings.kubernetes.grace_seconds,
+            max_gap_seconds=read.fast_interval_seconds + read.stall_after_seconds,
+        )
         self._ticked_at = clock()
         self._unreadable_since: float | None = None
         self._patient_since = 0.0
@@ -78,11 +110,22 @@ class Agent:
                 return False, f"no GPU can be read since {unreadable:.0f} s ({self._snapshot.fault}): {self._snapshot.detail}"
         return True, ""
 
+    @property
+    def pod_labels(self) -> tuple[str, ...]:
+        """Names of the metric labels made of pod labels."""
+        return self._labels.names
+
     async def run(self) -> None:
         """Read and tick until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._supervisor.run())
-            tasks.create_task(self._tick_for_ever())
+        if self._sources is not None:
+            self._sources.start()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._supervisor.run())
+                tasks.create_task(self._tick_for_ever())
+        finally:
+            if self._sources is not None:
+                self._sources.stop()
 
     async def read_once(self) -> Snapshot:
         """One life of a reader that makes two passes and ends; what did not answer in time is shown as down."""
@@ -97,7 +140,23 @@ class Agent:
         await asyncio.wait({life, watch})
         if ending.reason not in ("done", "stalled"):
             self._node.reader_ended(ending, dict(self._supervisor.restarts))
-        return self._node.snapshot(self._clock(), time.time())
+        await self._until_sources_answered()
+        self._publish()
+        return self._snapshot
+
+    async def _until_sources_answered(self) -> None:
+        """Give the sources of attribution a moment to tell the first time."""
+        if self._sources is None:
+            return
+        self._sources.start()
+        self._sources.offer_pids(pids_of(self._snapshot))
+        give_up_at = self._clock() + _ONCE_SPARE_SECONDS
+        while self._clock() < give_up_at and any(  # noqa: ASYNC110 (the sources are threads)
+            state.fault == "starting" for state in states_of(self._sources.view()).values()
+        ):
+            await asyncio.sleep(_SOURCES_SECONDS)
+        self._sources.stop()
+        self._tags = True
 
     def _on_frame(self, frame: Frame) -> None:
         if not isinstance(frame, Tick) or frame.readings:
@@ -113,8 +172,13 @@ class Agent:
         self._publish()
 
     def _publish(self) -> None:
-        self._snapshot = self._node.snapshot(self._clock(), time.time())
-        self._journal.note(self._snapshot)
+        now = self._clock()
+        snapshot = self._node.snapshot(now, time.time())
+        if self._sources is not None and self._tags:
+            self._sources.offer_pids(pids_of(snapshot))
+            snapshot = self._tagger.tag(snapshot, self._sources.view(), now)
+        self._snapshot = snapshot
+        self._journal.note(snapshot)
 
     async def _tick_for_ever(self) -> None:
         while True:
@@ -161,6 +225,42 @@ def reader_options(settings: Settings, simulation: Simulation | None, *, once: b
     )
 
 
+def pids_of(snapshot: Snapshot) -> frozenset[int]:
+    """Every process that holds a GPU."""
+    return frozenset(process.pid for gpu in snapshot.gpus if gpu.fast for process in gpu.fast.processes or ())
+
+
+def label_map(settings: Settings) -> LabelMap:
+    """The pod labels that become metric labels.
+
+    Raises:
+        ConfigError: the setting is refused.
+    """
+    try:
+        return LabelMap.parse(settings.kubernetes.pod_labels)
+    except ValueError as error:
+        raise ConfigError(f"kubernetes.pod_labels: {error}") from None
+
+
+def kube_sources(settings: Settings, simulation: Simulation | None, *, epoch: float) -> Sources | None:
+    """The sources of attribution that the settings ask for; ``None`` when it is switched off.
+
+    The modules are imported only then: they bring gRPC and the Kubernetes client with them.
+    """
+    wishes = settings.kubernetes
+    if simulation is not None:
+        from gpuwatch.kube.simulated import SimulatedSources  # noqa: PLC0415
+
+        at = simulation.at_seconds
+        return SimulatedSources(simulation.scenario, (lambda: time.monotonic() - epoch) if at is None else (lambda: at))
+    if wishes.attribution == "never" or (wishes.attribution == "auto" and not os.environ.get("KUBERNETES_SERVICE_HOST")):
+        return None
+    from gpuwatch.kube.sources import KubeSources  # noqa: PLC0415
+
+    ask = wishes.api_server == "always" or (wishes.api_server == "auto" and SERVICE_ACCOUNT_TOKEN.exists())
+    return KubeSources(wishes, settings.node_name, ask_api_server=ask)
+
+
 def run(settings: Settings, simulation: Simulation | None) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code."""
     try:
@@ -181,7 +281,7 @@ def once(settings: Settings, simulation: Simulation | None) -> Snapshot:
 
 async def _serve(settings: Settings, simulation: Simulation | None) -> int:
     agent = Agent(settings, simulation)
-    server = Server(settings.server, agent, Exposition(process_registry()))
+    server = Server(settings.server, agent, Exposition(process_registry(), agent.pod_labels))
     await server.start()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -90,6 +90,27 @@ class LivenessSettings(Section, frozen=True, kw_only=True):
     """No GPU readable for this long after one was: a new container may get its device files back. ``0s`` turns it off."""
 
 
+class KubernetesSettings(Section, frozen=True, kw_only=True):
+    """How GPUs are attributed to pods and jobs."""
+
+    attribution: Literal["auto", "always", "never"] = "auto"
+    """``auto``: in a container of a cluster (``KUBERNETES_SERVICE_HOST`` is set), and not elsewhere."""
+    api_server: Literal["auto", "always", "never"] = "auto"
+    """Ask for pods and DRA devices: job names need it. ``auto``: when the pod has a service account token. ``never`` needs no rights."""
+    processes: bool = True
+    """Map processes to pods by ``/proc``, for shared GPUs and for holders that asked for nothing. Only works with the host's processes."""
+    kubelet_root: _Text = "/var/lib/kubelet"
+    """The kubelet's root directory; its ``pod-resources`` directory must be mounted. MicroK8s and k0s have others."""
+    proc_root: _Text = "/proc"
+    """Where the host's ``/proc`` is: ``/proc`` with hostPID, else where it is mounted."""
+    allocations_interval_seconds: Annotated[float, Meta(ge=1, le=300)] = 10.0
+    """Between two questions to the kubelet. 10 s; a change among the pods is followed at once."""
+    grace_seconds: Annotated[float, Meta(ge=0, le=3600)] = 300.0
+    """How long the counters of a job stay after its end. 5 min: every scraper has seen the last value by then."""
+    pod_labels: object = ""
+    """Pod labels that become labels of the job's metrics: a mapping to label names, a list, or text. None by default: each costs series."""
+
+
 class LogSettings(Section, frozen=True, kw_only=True):
     """What is written to standard error."""
 
@@ -108,6 +129,7 @@ class Settings(Section, frozen=True, kw_only=True):
     read: ReadSettings = ReadSettings()
     reader: ReaderSettings = ReaderSettings()
     liveness: LivenessSettings = LivenessSettings()
+    kubernetes: KubernetesSettings = KubernetesSettings()
     log: LogSettings = LogSettings()
 
 

@@ -114,7 +114,9 @@ class Node:
             ready=up and self._complete,
             gpus=gpus,
             agent=self._agent(),
-            **self._versions,
+            driver_version=self._versions.get("driver_version"),
+            nvml_version=self._versions.get("nvml_version"),
+            cuda_version=self._versions.get("cuda_version"),
         )
 
     def _take(self, reading: GpuReading, now: float, wall: float) -> None:

@@ -33,7 +33,10 @@ class ConfigError(Exception):
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
-    """A setting that exists. ``kind`` is ``duration``, ``integer``, ``switch``, ``choice`` or ``text``; bounds are inclusive."""
+    """A setting that exists.
+
+    ``kind`` is ``duration``, ``integer``, ``switch``, ``choice``, ``labels`` or ``text``; bounds are inclusive.
+    """
 
     path: str
     attribute: str
@@ -68,6 +71,8 @@ def _key(path: str, attribute: str, annotation: Any) -> Key:  # noqa: ANN401 - a
     meta = next((meta for meta in metas if isinstance(meta, msgspec.Meta)), msgspec.Meta())
     if typing.get_origin(bare) is typing.Literal:
         return Key(path=path, attribute=attribute, kind="choice", choices=typing.get_args(bare))
+    if bare is object:
+        return Key(path=path, attribute=attribute, kind="labels")
     if bare is str:
         return Key(path=path, attribute=attribute, kind="text", low=meta.min_length, high=meta.max_length)
     kind = {float: "duration", int: "integer", bool: "switch"}[bare]
@@ -169,6 +174,8 @@ def _converted(key: Key, given: Given) -> object:
             return value if value in key.choices else None
         case "text":
             return value if isinstance(value, str) else None
+        case "labels":
+            return value if isinstance(value, (str, list, dict)) else None
     return None
 
 
@@ -184,6 +191,8 @@ def _allowed(key: Key) -> str:
             return "true or false"
         case "choice":
             return "one of " + ", ".join(key.choices)
+        case "labels":
+            return "a mapping of pod label to metric label, a list of pod labels, or either as text (a=b,c)"
     return f"text of {key.low or 0:.0f} to {key.high:.0f} printable characters" if key.high else "printable text"
 
 

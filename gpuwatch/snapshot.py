@@ -49,6 +49,8 @@ class Holder(Struct, frozen=True, kw_only=True):
 
     gpu_uuid: str
     mig_uuid: str = ""
+    profile: str = ""
+    """Of the MIG instance."""
     namespace: str
     pod: str
     container: str

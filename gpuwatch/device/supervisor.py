@@ -112,7 +112,7 @@ class Supervisor:
             self._process = None
             await self._bury(process)
             listener.cancel()
-        return self._kill_reason or ending or _diagnose(process.returncode, last_words, killed=killed)
+        return self._kill_reason or ending or _diagnose(process.returncode, bytes(last_words), killed=killed)
 
     def kill(self, ending: Ending) -> None:
         """End the present reader, for the reason given. Does nothing between two lives."""

@@ -132,6 +132,15 @@ class ProcessOwners(Struct, frozen=True, kw_only=True):
     """Processes of this pass that were left out because the kernel's files about them make no sense."""
 
 
+class Views(Struct, frozen=True, kw_only=True):
+    """The newest views of all sources; ``None`` where a source is switched off."""
+
+    allocations: Allocations = Allocations()
+    pods: Pods | None = None
+    dra: DraDevices | None = None
+    processes: ProcessOwners | None = None
+
+
 class JobRef(Struct, frozen=True, kw_only=True):
     """The workload a pod belongs to. ``kind`` is never empty: a bare pod is kind ``Pod``."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gpuwatch.metrics.row import Rows
-    from gpuwatch.snapshot import Snapshot
+    from gpuwatch.snapshot import Kubernetes, Snapshot
 
 
 def agent_rows(snapshot: Snapshot, series: int) -> Rows:
@@ -23,4 +23,15 @@ def agent_rows(snapshot: Snapshot, series: int) -> Rows:
     yield "gpuwatch_nvml_errors_total", agent.nvml_errors
     yield "gpuwatch_nvml_rejected_values_total", agent.nvml_rejected_values
     yield "gpuwatch_reader_restarts_total", agent.reader_restarts
+    yield from _attribution_rows(snapshot.kubernetes)
     yield "gpuwatch_series", series
+
+
+def _attribution_rows(kubernetes: Kubernetes | None) -> Rows:
+    if kubernetes is None:
+        return
+    yield "gpuwatch_attribution_up", {name: state.up for name, state in kubernetes.sources.items()}
+    yield "gpuwatch_attribution_fault", {(name, state.fault): 1 for name, state in kubernetes.sources.items() if not state.up}
+    yield "gpuwatch_attribution_age_seconds", kubernetes.age_seconds
+    yield "gpuwatch_unattributed_gpus", len(kubernetes.unattributed)
+    yield "gpuwatch_unknown_devices", len(kubernetes.unknown_devices)

@@ -17,6 +17,11 @@ UNITS = ("bytes_per_second", "bytes", "celsius", "hertz", "joules", "ratio", "se
 NODE_LABELS = ("node",)
 GPU_LABELS = ("node", "gpu", "uuid", "model")
 MIG_LABELS = (*GPU_LABELS, "mig_uuid", "profile", "gpu_instance", "compute_instance")
+JOB_LABELS = (
+    *(*GPU_LABELS, "mig_uuid", "profile", "namespace", "pod", "container"),
+    *("job_kind", "job_name", "replica_type", "replica_index", "framework"),
+)
+"""After them come the pod labels that the operator chose."""
 
 
 class Metric(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,13 +90,21 @@ METRICS: tuple[Metric, ...] = (
         ("gpuwatch_nvml_rejected_values_total", ("field",),
          "Values outside their physical range, dropped instead of exported.", "reader process"),
         ("gpuwatch_reader_restarts_total", ("reason",), "Restarts of the process that reads the driver.", "supervisor"),
-        ("gpuwatch_series", (), "Series of GPUs and MIG instances in this exposition.", "gpuwatch"),
+        ("gpuwatch_attribution_up", ("source",),
+         "1 while a source of attribution answers, else 0. Absent for sources that are switched off.", "gpuwatch"),
+        ("gpuwatch_attribution_fault", ("source", "reason"), "1, with the reason why a source does not answer.", "gpuwatch"),
+        ("gpuwatch_attribution_age_seconds", ("source",),
+         "Age of the facts a source told last; they are used on while it is down.", "gpuwatch"),
+        ("gpuwatch_unattributed_gpus", (), "GPUs and MIG instances without a holder.", "gpuwatch"),
+        ("gpuwatch_unknown_devices", (), "Device ids that the kubelet has given out and NVML does not know.", "kubelet PodResources"),
+        ("gpuwatch_series", (), "Series of GPUs, MIG instances and jobs in this exposition.", "gpuwatch"),
     ),
     *_group("identity", GPU_LABELS,
         ("gpuwatch_gpu_info",
          ("driver", "cuda", "vbios", "pci_bus_id", "serial", "board_part_number", "architecture", "compute_capability", "minor_number",
           "ecc", "mig_mode", "mig_mode_pending", "compute_mode"),
          "1, with the facts of a GPU. A label is empty where the board does not report the fact.", "NVML static queries"),
+        ("gpuwatch_gpu_unattributed", ("reason",), "1, with the reason why no pod holds the GPU. Absent while one does.", "gpuwatch"),
         ("gpuwatch_gpu_up", (), "1 while the GPU answers in time, else 0. While it is 0 its readings are absent.", "reader process"),
         ("gpuwatch_gpu_fault", ("reason",), "1, with the reason why gpuwatch_gpu_up is 0. Absent while it is 1.", "reader process"),
         ("gpuwatch_gpu_persistence_mode", (), "1 if the driver stays loaded while nobody uses the GPU.", "nvmlDeviceGetPersistenceMode"),
@@ -198,6 +211,7 @@ METRICS: tuple[Metric, ...] = (
          "1 if the GPU has joined its NVSwitch fabric and no fault is flagged. Absent without a fabric.", "nvmlDeviceGetGpuFabricInfoV"),
     ),
     *_group("mig", MIG_LABELS,
+        ("gpuwatch_mig_unattributed", ("reason",), "1, with the reason why no pod holds the instance. Absent while one does.", "gpuwatch"),
         ("gpuwatch_mig_info", (), "1 for each MIG instance that exists.", "nvmlDeviceGetMigDeviceHandleByIndex"),
         ("gpuwatch_mig_memory_total_bytes", (),
          "Memory of the GPU instance. Compute instances that share one show it once, on the lowest of them.", "nvmlDeviceGetMemoryInfo"),
@@ -213,6 +227,28 @@ METRICS: tuple[Metric, ...] = (
         ("gpuwatch_mig_dram_active_ratio", (),
          "Memory bandwidth in use as a share of the peak of the GPU instance. Absent before Hopper.", "GPM metric 10"),
         ("gpuwatch_mig_multiprocessors", (), "Multiprocessors of the instance.", "nvmlDeviceGetAttributes_v2"),
+    ),
+    *_group("job", JOB_LABELS,
+        ("gpuwatch_job_gpu_info", ("queue", "framework_reason", "shared", "requested"),
+         "1 while a container holds a GPU or MIG instance. shared: others do too. requested false: it was not given it, but uses it.",
+         "kubelet PodResources, API server, /proc"),
+        ("gpuwatch_job_gpu_allocated_seconds_total", (), "Seconds for which the device was held, busy or not.", "gpuwatch"),
+        ("gpuwatch_job_gpu_busy_seconds_total", (),
+         "Utilisation summed over the time of holding. On a shared device from the holder's own processes.",
+         "gpuwatch_gpu_busy_seconds_total"),
+        ("gpuwatch_job_gpu_energy_joules_total", (),
+         "Energy of the GPU while held. Absent for MIG instances and shared GPUs: it cannot be split.", "gpuwatch_gpu_energy_joules_total"),
+        ("gpuwatch_job_gpu_utilization_ratio", (),
+         "Share of time in which a kernel of the holder ran. On a shared device from its own processes.",
+         "nvmlDeviceGetUtilizationRates, GPM metric 1, nvmlDeviceGetProcessUtilization"),
+        ("gpuwatch_job_gpu_memory_used_bytes", (),
+         "Memory in use. On a shared device that of the holder's processes. TensorFlow maps nearly all by default.",
+         "nvmlDeviceGetMemoryInfo, process lists"),
+        ("gpuwatch_job_gpu_power_watts", (), "Power draw of the GPU. Absent for MIG instances and shared GPUs.", "nvmlDeviceGetPowerUsage"),
+        ("gpuwatch_job_gpu_sm_active_ratio", (),
+         "Share of multiprocessors that had work. Absent when shared, and before Hopper.", "GPM metric 2"),
+        ("gpuwatch_job_gpu_tensor_active_ratio", (), "Share of time in which a tensor core pipe was active.", "GPM metric 5"),
+        ("gpuwatch_job_gpu_nvlink_bytes_total", ("direction",), "Data over NVLink while held.", "gpuwatch_gpu_nvlink_bytes_total"),
     ),
 )
 # fmt: on

@@ -29,11 +29,15 @@ _Style = tuple[bool, str, bool]
 class Exposition:
     """Renders snapshots, each at most once a format, however often it is scraped. Owned by the thread that serves HTTP."""
 
-    __slots__ = ("_bodies", "_encoders", "_headers", "_registry", "_snapshot")
+    __slots__ = ("_bodies", "_encoders", "_headers", "_pod_labels", "_registry", "_snapshot")
 
-    def __init__(self, registry: CollectorRegistry | None) -> None:
-        """``registry`` holds the metrics of the process itself (see :func:`process_registry`); ``None`` leaves them out."""
+    def __init__(self, registry: CollectorRegistry | None, pod_labels: tuple[str, ...] = ()) -> None:
+        """``registry`` holds the metrics of the process itself (see :func:`process_registry`); ``None`` leaves them out.
+
+        ``pod_labels`` are the metric labels that the operator made of pod labels.
+        """
         self._registry = registry
+        self._pod_labels = pod_labels
         self._encoders: dict[str, Encoder] = {}
         self._headers: dict[tuple[bool, str], dict[str, str]] = {}
         self._snapshot: Snapshot | None = None
@@ -65,7 +69,7 @@ class Exposition:
         headers = self._family_headers(wanted)
         encoder = self._encoders.get(wanted.escaping)
         if encoder is None:
-            encoder = self._encoders[wanted.escaping] = Encoder(wanted.escaping)
+            encoder = self._encoders[wanted.escaping] = Encoder(wanted.escaping, self._pod_labels)
         parts: list[str] = []
         for name, series in encoder.families(snapshot).items():
             if series:

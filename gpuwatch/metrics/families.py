@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpuwatch.metrics.gpu import fast_rows, identity_rows, limit_rows, medium_rows, total_rows
 from gpuwatch.metrics.health import health_rows
+from gpuwatch.metrics.job import job_devices
 from gpuwatch.metrics.links import link_limit_rows, link_rows, traffic_rows
 from gpuwatch.metrics.mig import mig_instances, mig_labels
 
@@ -17,19 +18,23 @@ if TYPE_CHECKING:
 
 
 def device_rows(snapshot: Snapshot) -> Iterator[tuple[tuple[str, ...], Rows]]:
-    """Each GPU and each MIG instance: the values of its device labels (``GPU_LABELS``, ``MIG_LABELS``) and its rows."""
+    """Each GPU, MIG instance and holder: the values of its labels (``GPU_LABELS``, ``MIG_LABELS``, ``JOB_LABELS``) and its rows."""
+    reasons = {(one.gpu_uuid, one.mig_uuid): one.reason for one in snapshot.kubernetes.unattributed} if snapshot.kubernetes else {}
     for gpu in snapshot.gpus:
         identity = gpu.identity
         labels = (snapshot.node, str(identity.index), identity.uuid, identity.model)
-        yield labels, gpu_rows(snapshot, gpu)
+        yield labels, gpu_rows(snapshot, gpu, reasons.get((identity.uuid, "")))
         if gpu.up:
-            for instance, rows in mig_instances(gpu):
+            for instance, rows in mig_instances(gpu, reasons):
                 yield (*labels, *mig_labels(instance)), rows
+    yield from job_devices(snapshot)
 
 
-def gpu_rows(snapshot: Snapshot, gpu: Gpu) -> Rows:
+def gpu_rows(snapshot: Snapshot, gpu: Gpu, unattributed: str | None) -> Rows:
     """Rows of one physical GPU. One that does not answer keeps its identity and its counters, and shows no other value."""
     yield from identity_rows(snapshot, gpu)
+    if unattributed is not None:
+        yield "gpuwatch_gpu_unattributed", {unattributed: 1}
     yield from total_rows(gpu.totals)
     if not gpu.up:
         return

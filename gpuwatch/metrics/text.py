@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.exposition import escape_label_name, escape_m
 from prometheus_client.utils import floatToGoString
 
 from gpuwatch.metrics.agent import agent_rows
-from gpuwatch.metrics.catalog import METRICS
+from gpuwatch.metrics.catalog import JOB_LABELS, METRICS
 from gpuwatch.metrics.families import device_rows
 
 if TYPE_CHECKING:
@@ -57,6 +57,12 @@ def header(metric: Metric, escaping: str, *, openmetrics: bool) -> str:
     if openmetrics and metric.unit and name.endswith(f"_{metric.unit}"):
         lines += f"# UNIT {name} {metric.unit}\n"
     return lines
+
+
+def _labels(metric: Metric, pod_labels: tuple[str, ...]) -> tuple[str, ...]:
+    if metric.group != "job":
+        return metric.labels
+    return (*JOB_LABELS, *pod_labels, *metric.labels[len(JOB_LABELS) :])
 
 
 class _Block:
@@ -102,9 +108,13 @@ class Encoder:
 
     __slots__ = ("_devices", "_names")
 
-    def __init__(self, escaping: str) -> None:
+    def __init__(self, escaping: str, pod_labels: tuple[str, ...] = ()) -> None:
+        """``pod_labels``: names of the labels that follow ``JOB_LABELS`` in the metrics of jobs."""
         self._names = {
-            metric.name: (escape_metric_name(metric.name, escaping), tuple(escape_label_name(label, escaping) for label in metric.labels))
+            metric.name: (
+                escape_metric_name(metric.name, escaping),
+                tuple(escape_label_name(label, escaping) for label in _labels(metric, pod_labels)),
+            )
             for metric in METRICS
         }
         self._devices: dict[tuple[str, ...], _Known] = {}

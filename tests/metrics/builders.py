@@ -17,7 +17,8 @@ from gpuwatch.device.readings import (
     MigInstance,
     Process,
 )
-from gpuwatch.snapshot import Agent, Gpu, Modes, Snapshot, Totals
+from gpuwatch.kube.objects import JobRef, SourceState
+from gpuwatch.snapshot import Agent, Gpu, Holder, JobUse, Kubernetes, Modes, Snapshot, Totals, Unattributed
 
 GIB = 1024**3
 
@@ -224,4 +225,47 @@ def down(node: str = "node-1") -> Snapshot:
 
 def mixed() -> Snapshot:
     """Every kind of device at once: each metric of the catalogue but those of a node that is down."""
-    return snapshot(h100(0), h100_mig(1), t4(2), lost(h100(3)))
+    return attributed(snapshot(h100(0), h100_mig(1), t4(2), lost(h100(3))))
+
+
+def attributed(shown: Snapshot) -> Snapshot:
+    """The first GPU and a MIG instance of the second are held, the other devices are not; one source is down."""
+    mig = shown.gpus[1].medium.mig_instances[0] if shown.gpus[1].medium else None
+    assert mig is not None
+    tfjob = JobRef(kind="TFJob", name="mnist", replica_type="worker", replica_index="0", framework="tensorflow", framework_reason="owner")
+    whole = Holder(gpu_uuid=shown.gpus[0].identity.uuid, namespace="research", pod="mnist-worker-0", container="tensorflow", job=tfjob)
+    part = Holder(
+        gpu_uuid=shown.gpus[1].identity.uuid,
+        mig_uuid=mig.uuid,
+        namespace="dev",
+        pod="nb-0",
+        container="nb",
+        job=JobRef(kind="Pod", name="nb-0"),
+    )
+    return msgspec.structs.replace(
+        shown,
+        jobs=(
+            JobUse(
+                holder=whole,
+                allocated_seconds=60.5,
+                busy_seconds=12.25,
+                energy_joules=9000.0,
+                nvlink_bytes={"rx": 5, "tx": 7},
+                utilization_ratio=0.2,
+                memory_used_bytes=GIB,
+                power_watts=300.0,
+                sm_active_ratio=0.1,
+                tensor_active_ratio=0.05,
+            ),
+            JobUse(holder=part, held=False, allocated_seconds=1.0),
+        ),
+        kubernetes=Kubernetes(
+            sources={"podresources": SourceState(up=True, fault=""), "pods": SourceState(up=False, fault="forbidden")},
+            age_seconds={"podresources": 3.0, "pods": 600.0},
+            unattributed=(
+                Unattributed(gpu_uuid=shown.gpus[2].identity.uuid, reason="not_allocated"),
+                Unattributed(gpu_uuid=shown.gpus[1].identity.uuid, mig_uuid=mig.uuid, reason="pod_ended"),
+            ),
+            unknown_devices=("GPU-x",),
+        ),
+    )

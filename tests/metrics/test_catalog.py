@@ -74,7 +74,7 @@ def test_the_series_that_gpuwatch_counts_are_those_it_shows() -> None:
     """``gpuwatch_series`` is the number of series of devices in the same exposition."""
     shown = samples(mixed())
     count = next(sample.value for sample in shown if sample.name == "gpuwatch_series")
-    assert count == sum(sample.name.startswith(("gpuwatch_gpu_", "gpuwatch_mig_")) for sample in shown)
+    assert count == sum(sample.name.startswith(("gpuwatch_gpu_", "gpuwatch_mig_", "gpuwatch_job_")) for sample in shown)
 
 
 def test_the_process_shares_no_name_with_the_catalogue() -> None:

@@ -18,6 +18,7 @@ from gpuwatch.device.simulated.board import Board, BoardError, load_board
 from gpuwatch.device.simulated.fault import AnyFault, MigReshape
 from gpuwatch.device.simulated.load import LoadKind
 from gpuwatch.device.simulated.mig import MigLayout, instances_of
+from gpuwatch.device.simulated.pod import ScenarioPod, check_pods
 
 
 class ScenarioError(ValueError):
@@ -81,6 +82,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Driver version of the node; left out, the one the first board's facts were captured with."""
     gpus: tuple[GpuGroup, ...] = ()
     faults: tuple[AnyFault, ...] = ()
+    pods: tuple[ScenarioPod, ...] = ()
 
     @property
     def gpu_count(self) -> int:
@@ -133,6 +135,8 @@ def parse_scenario(text: bytes, *, file: str = "scenario") -> Scenario:
         _check_window(fault.from_, fault.end, where=where)
         if isinstance(fault, MigReshape) and fault.layout != "off":
             _check_layout(fault.layout, load_board(boards[fault.gpu]), where=f"{where}.layout")
+    if wrong := check_pods(scenario.pods, len(boards), where=f"{file}: pods"):
+        raise ScenarioError(wrong)
     return scenario
 
 
