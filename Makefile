@@ -7,7 +7,7 @@ PORT ?= 9838
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test tools lint format typecheck layers generated check lock bench clean
+.PHONY: help setup demo test tools lint format typecheck layers generated check lock stubs bench clean
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -48,6 +48,9 @@ check: lint typecheck layers generated test ## Everything that must hold before 
 
 lock: ## Choose and pin versions anew (needs uv).
 	@scripts/lock
+
+stubs: $(READY) ## Make the modules of gpuwatch/kube/*.proto anew.
+	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. gpuwatch/kube/*.proto
 
 bench: $(READY) ## Measure; nothing here passes or fails.
 	@$(BIN)/python bench/read_pass.py
