@@ -193,8 +193,8 @@ JOB_KINDS = (
     JobKind(kind="Trial", marks=(("katib.kubeflow.org/trial", ""),), name=("katib.kubeflow.org/trial",)),
     JobKind(
         kind="PodGroup",
-        marks=(("kueue.x-k8s.io/pod-group-name", ""), ("scheduling.k8s.io/group-name", "")),
-        name=("kueue.x-k8s.io/pod-group-name", "scheduling.k8s.io/group-name"),
+        marks=(("kueue.x-k8s.io/pod-group-name", ""),),  # not Volcano's annotation: it makes a group of one for any pod
+        name=("kueue.x-k8s.io/pod-group-name",),
     ),
     JobKind(
         kind="Pod",

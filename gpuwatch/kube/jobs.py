@@ -15,7 +15,8 @@ from gpuwatch.kube.objects import JobRef, Owner, Pod
 from gpuwatch.kube.tf_config import task_of
 
 _QUEUE = ("kueue.x-k8s.io/local-queue-name", "kueue.x-k8s.io/queue-name", "volcano.sh/queue-name")
-# Labels of the replica on pods whose owner is of no kind that is known here.
+# Labels of training jobs and replicas on pods that are of no kind that is known here.
+_ANY_NAME = ("training.kubeflow.org/job-name",)
 _ANY_TYPE = ("training.kubeflow.org/replica-type", "training.kubeflow.org/job-role")
 _ANY_INDEX = ("training.kubeflow.org/replica-index", "batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index")
 
@@ -76,7 +77,7 @@ def _unknown(pod: Pod) -> JobRef:
     """The owner as it is, or the bare pod."""
     return JobRef(
         kind=_kind_of(pod.owner) if pod.owner else "Pod",
-        name=(pod.owner.name if pod.owner else "") or pod.name,
+        name=(pod.owner.name if pod.owner else _first(pod, _ANY_NAME)) or pod.name,
         replica_type=_first(pod, _ANY_TYPE),
         replica_index=_first(pod, _ANY_INDEX),
     )

@@ -67,9 +67,9 @@ class LabelMap(Struct, frozen=True, kw_only=True):
             raise ValueError(f"{len(names)} pod labels are named; expected at most {MAX_LABELS}")
         return cls(keys=tuple(names), names=tuple(names.values()))
 
-    def labels_of(self, pod: Pod) -> tuple[str, ...]:
-        """Return the values of ``pod``, one for each of :attr:`names`; empty where the pod has no such label."""
-        return tuple(clean_text(pod.labels.get(key, "")) for key in self.keys)
+    def labels_of(self, pod: Pod | None) -> tuple[str, ...]:
+        """Return the values of ``pod``, one for each of :attr:`names`; empty where it has no such label or the pod is not known."""
+        return tuple(clean_text(pod.labels.get(key, "")) if pod is not None else "" for key in self.keys)
 
 
 def clean_text(text: str) -> str:

@@ -88,6 +88,7 @@ def test_values_come_in_the_order_of_the_names() -> None:
     chosen = LabelMap.parse(["team", "owner", "tier"])
     assert chosen.labels_of(pod(tier="gold", team="vision", other="x")) == ("vision", "", "gold")
     assert chosen.labels_of(pod()) == ("", "", "")
+    assert chosen.labels_of(None) == ("", "", "")
     assert LabelMap().labels_of(pod(team="vision")) == ()
 
 
