@@ -6,6 +6,7 @@ it works; after a failure it is made anew, because a restarted kubelet makes a n
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -196,6 +197,8 @@ class PodResources:
             raise self._failure_of(error) from error
 
     def _open(self) -> grpc.Channel:
+        # Before its first channel gRPC reads from here whether to write lines of its own, which would break the form of the log.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         return grpc.insecure_channel(
             f"unix://{self._path.absolute()}",
             options=[

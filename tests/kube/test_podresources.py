@@ -371,6 +371,26 @@ def test_the_log_speaks_once_per_change(path: Path, source: PodResources) -> Non
     assert [line.get("fault", "well") for line in lines] == ["no_directory", "no_socket", "well"]
 
 
+def test_grpc_writes_nothing_itself(path: Path) -> None:
+    """A kubelet that goes away leaves no line on standard error but ours, whose form is JSON in a cluster."""
+    program = (
+        "import sys; from pathlib import Path; from gpuwatch.kube.podresources import PodResources\n"
+        "source = PodResources(Path(sys.argv[1])); source.poll(); print(source.view.state.up, flush=True)\n"
+        "sys.stdin.readline(); source.poll(); print(source.view.state.up)"
+    )
+    with Kubelet(path, v1=answer(LISTED)):
+        asking = subprocess.Popen(
+            [sys.executable, "-c", program, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert asking.stdout is not None
+        while (line := asking.stdout.readline()) not in {"True\n", ""}:
+            pass
+        assert line == "True\n"
+    said, noise = asking.communicate("go on\n")
+    assert said.splitlines()[-1] == "False"
+    assert noise == ""
+
+
 def gpu_container(uuid: str, *, name: str = "c") -> v1.ContainerResources:
     """A container with one GPU."""
     return v1.ContainerResources(name=name, devices=[v1.ContainerDevices(resource_name="nvidia.com/gpu", device_ids=[uuid])])
