@@ -48,20 +48,16 @@ class JobKind(Struct, frozen=True, kw_only=True):
     """Kinds that ``refine`` may make of it."""
 
 
-def _training(kind: str, controller: str, legacy: str) -> JobKind:
-    """A job of the training operator. ``legacy``: the beginning of the labels that its own operator set before 2021."""
+def _training(kind: str, controller: str, own: str = "") -> JobKind:
+    """A job of the training operator. ``own``: the beginning of the labels that its own operator set before it joined that one."""
+    former = (("controller-name", f"{own}-operator"), (f"{own}-job-name", ""), (f"{own}-replica-type", "")) if own else ()
     return JobKind(
         kind=kind,
         owners=(("kubeflow.org", kind),),
-        marks=(
-            (_TRAINING + "operator-name", controller),
-            ("controller-name", f"{legacy}-operator"),
-            (f"{legacy}-job-name", ""),
-            (f"{legacy}-replica-type", ""),
-        ),
-        name=(_TRAINING + "job-name", "job-name", f"{legacy}-job-name"),
-        replica_type=(_TRAINING + "replica-type", "replica-type", f"{legacy}-replica-type"),
-        replica_index=(_TRAINING + "replica-index", "replica-index", f"{legacy}-replica-index"),
+        marks=((_TRAINING + "operator-name", controller), *former),
+        name=(_TRAINING + "job-name", "job-name", *((f"{own}-job-name",) if own else ())),
+        replica_type=(_TRAINING + "replica-type", "replica-type", *((f"{own}-replica-type",) if own else ())),
+        replica_index=(_TRAINING + "replica-index", "replica-index", *((f"{own}-replica-index",) if own else ())),
         refine=details.refine_replica_by_name,
     )
 
@@ -69,9 +65,9 @@ def _training(kind: str, controller: str, legacy: str) -> JobKind:
 JOB_KINDS = (
     _training("TFJob", "tfjob-controller", "tf"),
     _training("PyTorchJob", "pytorchjob-controller", "pytorch"),
-    _training("XGBoostJob", "xgboostjob-controller", "xgboost"),
-    _training("PaddleJob", "paddlejob-controller", "paddle"),
-    _training("JAXJob", "jaxjob-controller", "jax"),
+    _training("XGBoostJob", "xgboostjob-controller"),
+    _training("PaddleJob", "paddlejob-controller"),
+    _training("JAXJob", "jaxjob-controller"),
     JobKind(
         kind="MPIJob",
         owners=(("kubeflow.org", "MPIJob"),),
@@ -79,8 +75,8 @@ JOB_KINDS = (
         marks=((_TRAINING + "operator-name", "mpijob-controller"), (_TRAINING + "operator-name", "mpi-operator"), ("mpi-job-name", "")),
         name=(_TRAINING + "job-name", "mpi-job-name"),
         # job-role comes second: under the training operator it says "master" on the launcher.
-        replica_type=(_TRAINING + "replica-type", _TRAINING + "job-role", "mpi-job-role"),
-        replica_index=(_TRAINING + "replica-index",),
+        replica_type=(_TRAINING + "replica-type", _TRAINING + "job-role", "replica-type", "mpi-job-role"),
+        replica_index=(_TRAINING + "replica-index", "replica-index"),
     ),
     JobKind(
         kind="KubeflowPipelineRun",
@@ -162,7 +158,6 @@ JOB_KINDS = (
     ),
     JobKind(
         kind="JobSet",
-        owners=(("jobset.x-k8s.io", "JobSet"),),
         builders=(JOB,),
         marks=((_JOBSET + "jobset-name", ""),),
         name=(_JOBSET + "jobset-name",),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.kube.framework import FRAMEWORKS, REASONS
-from gpuwatch.kube.job_kinds import JOB_KINDS, KNOWN_KINDS
+from gpuwatch.kube.job_kinds import JOB_KINDS, KNOWN_KINDS, JobKind
 from gpuwatch.kube.jobs import job_of
 from gpuwatch.kube.labels import MAX_VALUE_LENGTH
 from gpuwatch.kube.objects import Container, JobRef, Owner, Pod
@@ -60,6 +60,20 @@ def test_every_owner_has_one_kind() -> None:
     """No two entries claim the same owner, so that the order of the table never decides about an owner."""
     owners = [owner for entry in JOB_KINDS for owner in entry.owners]
     assert len(owners) == len(set(owners))
+
+
+@pytest.mark.parametrize(("entry", "mark"), [(entry, mark) for entry in JOB_KINDS for mark in entry.marks])
+def test_each_mark_alone_tells_the_kind(entry: JobKind, mark: tuple[str, str]) -> None:
+    """One label of an operator is enough on a pod that nobody controls, and no kind hides another's mark."""
+    key, value = mark
+    assert job_of(Pod(uid="u", namespace="n", name="p", labels={key: value or "x"})).kind == entry.kind
+
+
+@pytest.mark.parametrize(("entry", "owner"), [(entry, owner) for entry in JOB_KINDS for owner in entry.owners])
+def test_each_owner_alone_tells_kind_and_name(entry: JobKind, owner: tuple[str, str]) -> None:
+    """An owner is enough on a pod that has lost its labels; the name is the owner's, but for the node of a static pod."""
+    job = job_of(Pod(uid="u", namespace="n", name="p-x", owner=Owner(group=owner[0], kind=owner[1], name="x")))
+    assert (job.kind, job.name) == (entry.kind, "p" if entry.kind == "StaticPod" else "x")
 
 
 def test_jobs_of_two_groups_are_told_apart() -> None:
