@@ -189,7 +189,7 @@ class ApiServer:
         from kubernetes.utils.keepalive import tcp_keepalive_socket_options  # noqa: PLC0415
 
         configuration = Configuration()
-        self._configure(configuration)
+        self._configured(configuration)
         _strip_token(configuration)
         configuration.retries = False  # waiting is the watch's business
         configuration.socket_options = tcp_keepalive_socket_options(
@@ -198,6 +198,18 @@ class ApiServer:
         client = ApiClient(configuration)
         client.user_agent = self.user_agent
         return client
+
+    def _configured(self, configuration: Any) -> None:  # noqa: ANN401 - the client has no useful types
+        from kubernetes.config.config_exception import ConfigException  # noqa: PLC0415 - see above
+
+        try:
+            self._configure(configuration)
+        except (ConfigException, OSError):
+            raise
+        except Exception as error:  # noqa: BLE001
+            # A file that is not shaped as expected ends in any error, whose text may quote a credential.
+            reason = f"no usable credentials: the configuration cannot be read ({type(error).__name__})"
+            raise ApiError(0, reason, fault="no_configuration") from None
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -289,14 +301,14 @@ def _no_answer(error: Exception) -> ApiError | None:
 
     if isinstance(error, ApiException):
         return ApiError(0, one_line(str(error.reason)), fault="tls")
-    if isinstance(error, http.ReadTimeoutError):
-        return ApiError(0, "the API server was silent for too long", fault="timeout")
-    if isinstance(error, http.ConnectTimeoutError):
-        return ApiError(0, "no connection to the API server in time", fault="timeout")
     if isinstance(error, http.NewConnectionError | http.ProxyError | http.LocationValueError):
         return ApiError(
             0, f"no connection to the API server: {one_line(str(error.__cause__ or type(error).__name__))}", fault="unreachable"
         )
+    if isinstance(error, http.ConnectTimeoutError):
+        return ApiError(0, "no connection to the API server in time", fault="timeout")
+    if isinstance(error, http.TimeoutError):
+        return ApiError(0, "the API server was silent for too long", fault="timeout")
     if isinstance(error, http.SSLError):
         return ApiError(0, one_line(str(error)), fault="tls")
     if isinstance(error, http.HTTPError):

@@ -19,14 +19,12 @@ from typing import Generic, TypeVar
 import msgspec
 import structlog
 
-from gpuwatch.device.readings import Struct
-from gpuwatch.kube import client
+from gpuwatch.kube import answers, client
 from gpuwatch.kube.client import ApiError, ApiServer, one_line
 from gpuwatch.kube.objects import SourceState
 
 FAULTS = client.FAULTS | {"starting", "junk", "internal"}
 """Every ``SourceState.fault`` of a source that watches, but for the empty one."""
-_JUNK_ERRORS = (msgspec.DecodeError, RecursionError)
 _WATCH_SECONDS = (300, 600)
 """Asked of the server; spread, so that the watches of many nodes do not end together."""
 _SPARE_SECONDS = 30.0
@@ -37,46 +35,9 @@ _ABSENT_PAUSE_SECONDS = (300.0, 600.0)
 _MAX_RETRY_AFTER_SECONDS = 300.0
 _SOUND_AFTER_SECONDS = 60.0
 """A watch that lived this long ends a row of failures."""
-_TOLERATED_CLOSES = 4
-"""Watches cut short in a row, as when API servers are replaced one by one, before the source is called down."""
 
 _log = structlog.get_logger("gpuwatch.kube")
 _T = TypeVar("_T")
-
-
-class Key(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What every object has. Source: meta/v1 ``ObjectMeta``."""
-
-    uid: str = ""
-    name: str = ""
-    namespace: str = ""
-    resource_version: str = ""
-
-
-class _Object(Struct, frozen=True, kw_only=True):
-    metadata: Key = Key()
-
-
-class _List(Struct, frozen=True, kw_only=True):
-    metadata: Key
-    items: list[msgspec.Raw] | None = None
-
-
-class _Event(Struct, frozen=True, kw_only=True):
-    type: str
-    object: msgspec.Raw
-
-
-class _Status(Struct, frozen=True, kw_only=True):
-    code: int = 0
-    reason: str = ""
-    message: str = ""
-
-
-_decode_object = msgspec.json.Decoder(_Object).decode
-_decode_list = msgspec.json.Decoder(_List).decode
-_decode_event = msgspec.json.Decoder(_Event).decode
-_decode_status = msgspec.json.Decoder(_Status).decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +88,7 @@ class Watcher(Generic[_T]):
         self._verb = "list"
         self._failures = 0
         self._opened_at: float | None = None
+        self._told_fault = "starting"
         self._rejected_names: frozenset[str] = frozenset()
         self.rejected = 0
         """Lines and objects that could not be understood, since the start."""
@@ -168,6 +130,7 @@ class Watcher(Generic[_T]):
             self._list_is_due = True
             return self._note_failure(ApiError(0, one_line(f"{type(error).__name__}: {error}"), fault="internal"))
         self._failures = 0
+        self._tell("")
         return self._chance.uniform(_LEAST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS)
 
     def _query(self, **params: str) -> dict[str, str]:
@@ -176,25 +139,27 @@ class Watcher(Generic[_T]):
     def _list(self, path: str) -> None:
         body = self._api.get(path, self._query(**({"resourceVersion": self._version} if self._version else {})))
         try:
-            answer = _decode_list(body)
-        except _JUNK_ERRORS as error:
+            answer = answers.list_of(body)
+        except answers.JUNK_ERRORS as error:
             raise self._junk(error) from None
         objects: dict[str, _T] = {}
         rejected: list[str] = []
         for raw in answer.items or ():
             try:
                 self._keep(objects, raw)
-            except _JUNK_ERRORS as error:
-                rejected.append(f"{_name_of(raw)}: {one_line(str(error))}")
+            except answers.JUNK_ERRORS as error:
+                rejected.append(f"{answers.name_of(raw)}: {one_line(str(error))}")
         self._note_rejected(rejected)
         self._objects = objects
         self._version = answer.metadata.resource_version or "0"
         self._list_is_due = False
         self._note_success()
+        if self._told_fault == "starting":
+            self._tell("")
 
     def _keep(self, objects: dict[str, _T], raw: msgspec.Raw) -> str:
         """Take one object in, or out if it is of no interest. Returns its resource version."""
-        key = _decode_object(raw).metadata
+        key = answers.key_of(raw)
         if not key.uid:
             raise msgspec.ValidationError("metadata.uid is missing or empty; expected the UID of an object")
         kept = self._resource.parse(raw)
@@ -210,7 +175,7 @@ class Watcher(Generic[_T]):
         began = self._clock()
         with closing(self._api.stream(path, query, seconds + _SPARE_SECONDS)) as lines:
             self._opened_at = self._clock()
-            if self.state.fault != "closed":
+            if not self.state.up:
                 self._note_success()
             for line in lines:
                 if self._stopped.is_set():
@@ -223,24 +188,25 @@ class Watcher(Generic[_T]):
     def _apply(self, line: bytes) -> None:
         """One line of a watch. Source: meta/v1 ``WatchEvent``."""
         try:
-            event = _decode_event(line)
+            event = answers.event_of(line)
             if event.type == "ERROR":
-                raise _error_of(_decode_status(event.object))
+                raise answers.error_of(event.object)
             if event.type in ("ADDED", "MODIFIED"):
                 version = self._keep(self._objects, event.object)
             elif event.type == "DELETED":
-                key = _decode_object(event.object).metadata
+                key = answers.key_of(event.object)
                 self._objects.pop(key.uid, None)
                 version = key.resource_version
             elif event.type == "BOOKMARK":
-                version = _decode_object(event.object).metadata.resource_version
+                version = answers.key_of(event.object).resource_version
             else:
                 raise msgspec.ValidationError(f"event type {one_line(event.type)!r}; expected ADDED, MODIFIED, DELETED, BOOKMARK or ERROR")
-        except _JUNK_ERRORS as error:
+        except answers.JUNK_ERRORS as error:
             raise self._junk(error) from None
-        if _is_newer(version, self._version):
+        if answers.is_newer(version, self._version):
             self._version = version
         self._note_success()
+        self._tell("")
 
     def _junk(self, error: Exception) -> ApiError:
         """What was in the answer is unknown, so the facts are listed anew."""
@@ -261,6 +227,7 @@ class Watcher(Generic[_T]):
         self._objects = {}
         self._failures = 0
         self._note_success()
+        self._tell("")
         return self._chance.uniform(*_ABSENT_PAUSE_SECONDS)
 
     def _note_failure(self, error: ApiError) -> float:
@@ -273,9 +240,11 @@ class Watcher(Generic[_T]):
         if "Too large resource version" in error.reason or (error.fault == "expired" and self._verb == "list"):
             # The store was restored from a backup, or our version is too old for the cache: ask for whatever there is.
             self._list_is_due, self._version = True, ""
-        passing = error.fault == "expired" or (error.fault == "closed" and self._failures <= _TOLERATED_CLOSES)
+        # API servers end watches when they are replaced, and forget; whether anything new came in them, the age tells.
+        passing = error.fault == "expired" or (error.fault == "closed" and self._opened_at is not None)
         if not (passing and self.state.up):
-            self._change(SourceState(fault=error.fault, detail=self._told(error), updated_at=self.state.updated_at))
+            self._change(SourceState(fault=error.fault, detail=self._detail(error), updated_at=self.state.updated_at))
+            self._tell(error.fault)
         return self._pause(error)
 
     def _pause(self, error: ApiError) -> float:
@@ -285,41 +254,23 @@ class Watcher(Generic[_T]):
         asked = min(error.retry_after or 0.0, _MAX_RETRY_AFTER_SECONDS)
         return asked + max(self._chance.uniform(0, longest), _LEAST_PAUSE_SECONDS)
 
-    def _told(self, error: ApiError) -> str:
+    def _detail(self, error: ApiError) -> str:
         name, verb = self._resource.name, self._verb
         if error.fault == "forbidden":
             return f"the service account lacks the verb {verb} on {name}; a ClusterRole must allow it ({error.reason})"
         return f"{verb} {name}: {error}"
 
     def _change(self, state: SourceState) -> None:
-        """Publish objects and state; the log hears of changes only."""
-        before, self.state = self.state, state
+        self.state = state
         self.objects = MappingProxyType(dict(self._objects))
-        if before.fault != state.fault:
-            if state.up:
-                _log.info("the API server answers", resource=self._resource.name, objects=len(self._objects))
-            else:
-                _log.warning(
-                    "the API server does not answer as it should", resource=self._resource.name, fault=state.fault, detail=state.detail
-                )
         self._publish()
 
-
-def _name_of(raw: msgspec.Raw) -> str:
-    try:
-        key = _decode_object(raw).metadata
-    except _JUNK_ERRORS:
-        return "an object without metadata"
-    return one_line(f"{key.namespace}/{key.name}")
-
-
-def _error_of(status: _Status) -> ApiError:
-    """An ERROR event holds the status that a request would have been answered with."""
-    return ApiError(status.code or 500, one_line(status.message or status.reason))
-
-
-def _is_newer(version: str, known: str) -> bool:
-    """Versions are numbers that grow; what is none is taken as it comes."""
-    if not (version.isascii() and version.isdigit() and known.isascii() and known.isdigit()):
-        return bool(version)
-    return (len(version.lstrip("0")), version.lstrip("0")) > (len(known.lstrip("0")), known.lstrip("0"))
+    def _tell(self, fault: str) -> None:
+        """Log a change. Recovery is told of when a watch has brought something, so that a server that cannot decide fills no log."""
+        if fault == self._told_fault:
+            return
+        self._told_fault = fault
+        if fault:
+            _log.warning("the API server does not serve", resource=self._resource.name, fault=fault, detail=self.state.detail)
+        else:
+            _log.info("following the API server", resource=self._resource.name, objects=len(self._objects))
