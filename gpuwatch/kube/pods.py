@@ -269,7 +269,7 @@ class PodSource:
 
     @property
     def rejected(self) -> int:
-        """Lines and pods that could not be understood, since the start."""
+        """Answers, lines and pods that could not be understood, since the start."""
         return self.watcher.rejected
 
     def start(self) -> None:

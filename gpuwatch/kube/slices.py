@@ -7,6 +7,7 @@ API, or with the older versions of it only, is normal.
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable
 
@@ -192,6 +193,7 @@ class DraSource:
         claims = Resource(name="resourceclaims", locate=lambda server: discover(server, "resourceclaims"), parse=_admin_claim)
         self.slices = Watcher(api, slices, publish=self._publish, clock=clock, sleep=sleep, chance=chance)
         self.claims = claims_api and Watcher(claims_api, claims, publish=self._publish, clock=clock, sleep=sleep, chance=chance)
+        self._publishing = threading.Lock()
         self._view = DraDevices(state=SourceState())
 
     @property
@@ -201,7 +203,7 @@ class DraSource:
 
     @property
     def rejected(self) -> int:
-        """Lines and objects that could not be understood, since the start."""
+        """Answers, lines and objects that could not be understood, since the start."""
         return self.slices.rejected + (self.claims.rejected if self.claims else 0)
 
     def start(self) -> None:
@@ -217,9 +219,10 @@ class DraSource:
             self.claims.stop()
 
     def _publish(self) -> None:
-        # Both threads come here; each builds from whole views, so the later one is right whichever it is.
-        self._view = DraDevices(
-            state=self.slices.state,
-            devices=tuple(device for slice_devices in self.slices.objects.values() for device in slice_devices),
-            admin_claims=frozenset(self.claims.objects.values()) if self.claims else frozenset(),
-        )
+        # Both threads come here: without the lock the slower one could put an older view in place of a newer one.
+        with self._publishing:
+            self._view = DraDevices(
+                state=self.slices.state,
+                devices=tuple(device for slice_devices in self.slices.objects.values() for device in slice_devices),
+                admin_claims=frozenset(self.claims.objects.values()) if self.claims else frozenset(),
+            )

@@ -91,7 +91,7 @@ class Watcher(Generic[_T]):
         self._told_fault = "starting"
         self._rejected_names: frozenset[str] = frozenset()
         self.rejected = 0
-        """Lines and objects that could not be understood, since the start."""
+        """Answers, lines and objects that could not be understood, since the start."""
         self.state = SourceState()
         self.objects: Mapping[str, _T] = MappingProxyType({})
         """By UID."""
@@ -210,7 +210,6 @@ class Watcher(Generic[_T]):
 
     def _junk(self, error: Exception) -> ApiError:
         """What was in the answer is unknown, so the facts are listed anew."""
-        self.rejected += 1
         self._list_is_due = True
         return ApiError(0, f"not understood: {one_line(str(error))}", fault="junk")
 
@@ -235,6 +234,7 @@ class Watcher(Generic[_T]):
         if self._opened_at is not None and self._clock() - self._opened_at > _SOUND_AFTER_SECONDS:
             self._failures = 0
         self._failures += 1
+        self.rejected += error.fault == "junk"
         if error.fault in ("expired", "not_found"):
             self._list_is_due = True
         if "Too large resource version" in error.reason or (error.fault == "expired" and self._verb == "list"):

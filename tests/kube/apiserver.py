@@ -128,6 +128,7 @@ class ScriptedServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: ScriptedServer
 
     def log_message(self, *_: object) -> None:

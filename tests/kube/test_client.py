@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -149,6 +150,20 @@ def test_silence_is_a_timeout(tmp_path: Path) -> None:
         with pytest.raises(ApiError) as caught:
             list(api.stream(PODS, {"watch": "1", "resourceVersion": "100"}, 0.1))
     assert caught.value.fault == "timeout"
+
+
+def test_half_open_connections_are_noticed(tmp_path: Path) -> None:
+    """The kernel probes a silent connection after 30 s, three times, 15 s apart; a finished answer leaves its connection for the next."""
+    with ScriptedServer() as server, reached(server, tmp_path) as api:
+        api.get(PODS, {})
+        pool = api._client.rest_client.pool_manager.connection_from_url(server.url)
+        api.get(PODS, {})
+        assert pool.num_connections == 1
+        kept = pool.pool.get().sock
+        assert kept.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        assert [kept.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [30, 15, 3]
+        kept.close()
 
 
 def test_refused_connection_is_unreachable(tmp_path: Path) -> None:

@@ -129,6 +129,7 @@ def test_junk_discovery_is_a_fault(server: ScriptedServer, api: ApiServer) -> No
     source = source_of(api)
     source.slices.follow()
     assert source.view.state.fault == "junk"
+    assert source.rejected == 1
     source.slices.follow()
     assert source.view.state.fault == "forbidden"
     source.slices.follow()

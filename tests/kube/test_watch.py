@@ -205,6 +205,7 @@ def test_junk_is_counted_and_listed_anew(follower: Follower) -> None:
     assert follower.fault == "junk"
     follower.follow()
     assert follower.names == ["pod-2"]
+    assert follower.server.count("list") == 2
 
 
 def test_junk_pod_does_not_cost_the_others(follower: Follower) -> None:
