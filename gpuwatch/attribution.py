@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from gpuwatch.device.readings import Process, Struct
 from gpuwatch.kube.device_ids import DeviceId, parse_device_id
-from gpuwatch.kube.objects import Allocation, DraDevice, JobRef, Pod, Pods, ProcessOwners, Views
+from gpuwatch.kube.objects import Allocation, DraDevice, JobRef, Pod, Pods, ProcessOwner, ProcessOwners, Views
 from gpuwatch.snapshot import Gpu, Holder, Unattributed
 
 REASONS: Final = frozenset({"not_allocated", "unknown_device", "pod_unknown", "pod_ended", "source_down", "process_outside_pod"})
@@ -57,7 +57,7 @@ def attribute(
         holders += held
         if not held:
             outside = bool(inventory.processes(device)) and views.processes is not None and views.processes.state.up
-            reason = _reason(views, waiting=bool(waiting), ended=ended, outside=outside)
+            reason = _reason(views, waiting=bool(waiting), ended=ended, outside=outside, unknown=bool(unknown))
             unattributed.append(Unattributed(gpu_uuid=device[0], mig_uuid=device[1], reason=reason))
     return Attribution(holders=tuple(holders), unattributed=tuple(unattributed), unknown_devices=tuple(sorted(unknown)))
 
@@ -139,14 +139,15 @@ class _PodIndex:
         known = pods.pods if pods is not None else ()
         self._by_name = {(pod.namespace, pod.name): pod for pod in known}
         self._by_uid = {uid: pod for pod in known for uid in (pod.uid, pod.static_hash) if uid}
+        self._by_container = {one: pod for pod in known for container in pod.containers for one in container.ids}
 
     def named(self, namespace: str, name: str) -> Pod | None:
         """The pod that has this name now."""
         return self._by_name.get((namespace, name))
 
-    def with_uid(self, uid: str) -> Pod | None:
-        """The pod with this UID, or the static pod with this hash."""
-        return self._by_uid.get(uid)
+    def of_process(self, owner: ProcessOwner) -> Pod | None:
+        """The pod with this UID, or the static pod with this hash; without a UID (a private cgroup namespace) the pod of the container."""
+        return self._by_uid.get(owner.pod_uid) if owner.pod_uid else self._by_container.get(owner.container_id)
 
     def awaited(self, namespace: str, name: str) -> bool:
         """The watch is live and will tell of this pod in a moment: better no series than one that is renamed at once."""
@@ -219,7 +220,7 @@ def _users(processes: Iterable[Process], owners: ProcessOwners | None, pods: _Po
     users = []
     for process in processes:
         owner = owners.owners.get(process.pid) if owners is not None else None
-        pod = pods.with_uid(owner.pod_uid) if owner is not None and owner.pod_uid else None
+        pod = pods.of_process(owner) if owner is not None else None
         if owner is None or pod is None or pod.phase in _ENDED:
             continue
         container = next((one.name for one in pod.containers if owner.container_id and owner.container_id in one.ids), "")
@@ -267,11 +268,14 @@ def _holders(
     return holders
 
 
-def _reason(views: Views, *, waiting: bool, ended: bool, outside: bool) -> str:
+def _reason(views: Views, *, waiting: bool, ended: bool, outside: bool, unknown: bool) -> str:
     if waiting:
         return "pod_unknown"
     if outside:
         return "process_outside_pod"
     if ended:
         return "pod_ended"
-    return "not_allocated" if views.allocations.state.up else "source_down"
+    if not views.allocations.state.up:
+        return "source_down"
+    # One of the ids that NVML does not know may mean this very device.
+    return "unknown_device" if unknown else "not_allocated"

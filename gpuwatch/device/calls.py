@@ -182,6 +182,14 @@ class Calls:
         """Count a failure outside a pass (opening the handle, for one)."""
         self._errors[call, nvml.error_name(error)] += 1
 
+    def count_mistake(self, error: Exception) -> None:
+        """Count an unexpected Python error (a mistake of this code, or an answer of a shape nobody has seen) under its type."""
+        frame = error.__traceback__
+        while frame is not None and frame.tb_next is not None:
+            frame = frame.tb_next
+        place = "unknown" if frame is None else frame.tb_frame.f_code.co_name
+        self._errors[place, type(error).__name__] += 1
+
     def _function(self, call: str) -> Any:
         try:
             return getattr(self.driver, call)

@@ -59,9 +59,15 @@ class GpuThread:
         self._up = False
 
     def run(self) -> None:
-        """Read until :meth:`stop`."""
+        """Read until :meth:`stop`. A mistake in this code costs this GPU a pass, never its thread."""
         while not self._stop.is_set():
-            self._stop.wait(self.take_turn())
+            try:
+                pause = self.take_turn()
+            except Exception as error:  # noqa: BLE001 (the last place that can keep the GPU)
+                pause = self._options.fast_seconds
+                self._calls.count_mistake(error)
+                self._go_down("internal_error")
+            self._stop.wait(pause)
 
     def stop(self) -> None:
         """Ask the loop to end; a call that is blocked in the driver is not waited for."""

@@ -27,11 +27,17 @@ from gpuwatch.kube.objects import (
 )
 
 
+def simulated_sources(name_or_path: str, clock: Callable[[], float]) -> SimulatedSources | None:
+    """The cluster of a scenario; ``None`` where it names no pods: a machine outside every cluster."""
+    scenario = load_scenario(name_or_path)
+    return SimulatedSources(scenario, clock) if scenario.pods else None
+
+
 class SimulatedSources:
     """The views of a scenario at the time of ``clock`` (seconds since the scenario began)."""
 
-    def __init__(self, scenario: Scenario | str, clock: Callable[[], float], *, now: Callable[[], float] = time.monotonic) -> None:
-        self._scenario = load_scenario(scenario) if isinstance(scenario, str) else scenario
+    def __init__(self, scenario: Scenario, clock: Callable[[], float], *, now: Callable[[], float] = time.monotonic) -> None:
+        self._scenario = scenario
         self._gpus = build_gpus(self._scenario)
         self._clock = clock
         self._now = now

@@ -80,12 +80,14 @@ class _ProcessThread:
     def __init__(self, source: ProcessSource) -> None:
         self._source = source
         self._pids: frozenset[int] = frozenset()
+        self._listed_at = 0.0
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self.view = ProcessOwners()
 
     def offer(self, pids: frozenset[int]) -> None:
-        """The processes to look up from now on."""
+        """The processes to look up from now on. One that began after this moment bears a PID that was another's when it was listed."""
+        self._listed_at = time.monotonic()
         if pids != self._pids:
             self._pids = pids
             self._wake.set()
@@ -101,6 +103,6 @@ class _ProcessThread:
 
     def _look_for_ever(self) -> None:
         while not self._stopping.is_set():
-            self.view = self._source.look_up(self._pids, time.monotonic())
+            self.view = self._source.look_up(self._pids, self._listed_at)
             self._wake.wait(_LOOK_UP_SECONDS)
             self._wake.clear()
