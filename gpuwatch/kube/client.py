@@ -221,8 +221,6 @@ class ApiServer:
             translated = _no_answer(error)
             if translated is None:
                 raise
-            if translated.fault in ("tls", "no_configuration"):
-                self.close()  # a new authority or a repaired file counts from the next request
             raise translated from None
 
 

@@ -89,6 +89,7 @@ class Watcher(Generic[_T]):
         self._failures = 0
         self._opened_at: float | None = None
         self._told_fault = "starting"
+        self._listener_failed = False
         self._rejected_names: frozenset[str] = frozenset()
         self.rejected = 0
         """Answers, lines and objects that could not be understood, since the start."""
@@ -263,7 +264,12 @@ class Watcher(Generic[_T]):
     def _change(self, state: SourceState) -> None:
         self.state = state
         self.objects = MappingProxyType(dict(self._objects))
-        self._publish()
+        try:
+            self._publish()
+        except Exception as error:  # noqa: BLE001 - whoever listens must not end the thread
+            if not self._listener_failed:
+                _log.warning("a listener failed", resource=self._resource.name, error=one_line(f"{type(error).__name__}: {error}"))
+            self._listener_failed = True
 
     def _tell(self, fault: str) -> None:
         """Log a change. Recovery is told of when a watch has brought something, so that a server that cannot decide fills no log."""

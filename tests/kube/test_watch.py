@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from gpuwatch.kube.client import ApiServer
-from gpuwatch.kube.pods import PodSource
-from gpuwatch.kube.watch import FAULTS
+from gpuwatch.kube.objects import Pod
+from gpuwatch.kube.pods import PodSource, decode_pod
+from gpuwatch.kube.watch import FAULTS, Resource, Watcher
 from kube.apiserver import PODS, Clock, ScriptedServer, after, body, chunks, line, pod, reached, status
 
 _FAILURES = ["500", "401", "429", "event 500", "event 504", "cut", "empty", "junk", "labels", "no uid", "type", "utf-8", "nested"]
@@ -292,6 +294,53 @@ def test_version_never_goes_back(follower: Follower) -> None:
     follower.server.script("watch", chunks([line("BOOKMARK", {"metadata": {"resourceVersion": "99"}})]))
     follower.follow(2)
     assert follower.server.requests[-1].query["resourceVersion"] == "102"
+
+
+def test_defects_do_not_end_the_source(tmp_path: Path) -> None:
+    """An error that nobody foresaw is a fault like others and is got over; a listener that fails is named once and changes nothing."""
+    clock = Clock()
+    broken = [True]
+
+    def parse(raw: msgspec.Raw) -> Pod:
+        if broken[0]:
+            raise ZeroDivisionError("unforeseen")
+        return decode_pod(raw)
+
+    def publish() -> None:
+        raise RuntimeError("nobody is at home")
+
+    with ScriptedServer() as server, reached(server, tmp_path) as api, capture_logs() as log:
+        server.cluster.put(pod(1))
+        resource = Resource(name="pods", locate=lambda _: PODS, parse=parse)
+        watcher = Watcher(api, resource, publish=publish, clock=clock, sleep=clock.sleep)
+        watcher.follow()
+        assert (watcher.state.fault, watcher.state.detail) == ("internal", "list pods: ZeroDivisionError: unforeseen")
+        broken[0] = False
+        watcher.follow()
+        assert watcher.state.up
+        assert len(watcher.objects) == 1
+    assert [entry["event"] for entry in log].count("a listener failed") == 1
+
+
+def test_silent_watch_ends_by_its_own_limit(tmp_path: Path) -> None:
+    """A watch on which nothing comes, not even a bookmark, is given up after the server's limit and a spare time, and taken up again."""
+    asked: list[float] = []
+
+    class Impatient(ApiServer):
+        def stream(self, path: str, params: Mapping[str, str], timeout: float) -> Generator[bytes, None, None]:
+            asked.append(timeout - int(params["timeoutSeconds"]))
+            return super().stream(path, params, 0.1)
+
+    with ScriptedServer() as server, reached(server, tmp_path) as api:
+        server.held = True
+        follower = Follower(server, Impatient("node-a", api._configure))
+        follower.follow()
+        assert follower.fault == "timeout"
+        assert asked == [30]
+        server.held = False
+        follower.follow()
+        assert follower.fault == ""
+        follower.source.watcher._api.close()
 
 
 def test_thread_follows_and_ends(follower: Follower) -> None:
