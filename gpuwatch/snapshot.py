@@ -6,7 +6,7 @@ render it from any place without a lock.
 
 from __future__ import annotations
 
-from gpuwatch.device.readings import Fast, Identity, Medium, Struct
+from gpuwatch.device.readings import FaultEvent, Fast, Identity, Medium, SourceHealth, Struct
 from gpuwatch.kube.objects import JobRef, SourceState
 
 
@@ -30,6 +30,32 @@ class Modes(Struct, frozen=True, kw_only=True):
     compute_mode: str | None = None
 
 
+class XidCount(Struct, frozen=True, kw_only=True):
+    """One XID of one GPU. Source: :mod:`gpuwatch.health.xid_counters`."""
+
+    xid: str
+    """Its number, or ``other`` for those beyond the first 64 of a GPU."""
+    category: str
+    severity: str
+    count: int
+    last_seen_seconds: float
+    """Unix time."""
+
+
+class Listening(Struct, frozen=True, kw_only=True):
+    """What is known of the sources of fault events, and what belongs to no GPU."""
+
+    sources: tuple[SourceHealth, ...] = ()
+    log_lines: dict[str, int] = {}
+    """Lines of the kernel log about GPUs, by kind."""
+    sxid_errors: dict[tuple[str, str], int] = {}
+    """Errors of NVSwitches by (SXid, severity)."""
+    events: tuple[FaultEvent, ...] = ()
+    """The newest events of all sources, each once, in the order in which they came."""
+    event_count: int = 0
+    """Events since the start: who has seen n of them before takes the last ``event_count - n`` of ``events``."""
+
+
 class Gpu(Struct, frozen=True, kw_only=True):
     """One physical GPU. ``fast`` and ``medium`` are ``None`` when there is no fresh reading of that tier: nothing stale is shown."""
 
@@ -42,6 +68,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     modes: Modes = Modes()
     totals: Totals = Totals()
     unsupported: dict[str, str] = {}
+    xids: tuple[XidCount, ...] = ()
 
 
 class Holder(Struct, frozen=True, kw_only=True):
@@ -138,4 +165,5 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     jobs: tuple[JobUse, ...] = ()
     kubernetes: Kubernetes | None = None
     """``None``: attribution is switched off."""
+    listening: Listening = Listening()
     agent: Agent = Agent()

@@ -7,6 +7,8 @@ The structs double as the wire format between the two processes (msgpack through
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 
@@ -211,6 +213,36 @@ class GpuReading(Struct, frozen=True, kw_only=True):
     """Calls this board or driver refuses → the error name. Sent whole when it changed."""
 
 
+class FaultEvent(Struct, frozen=True, kw_only=True):
+    """One fault that the driver told of by itself, as an NVML event or as a line of the kernel log."""
+
+    kind: Literal["xid", "sxid", "ecc_single", "ecc_double", "reset"]
+    """``sxid`` is an XID of an NVSwitch; ``reset`` says that a GPU (or, without an address, the driver) has started anew."""
+    code: int = 0
+    """Number of the XID or SXid; 0 for the other kinds."""
+    uuid: str = ""
+    """Of the GPU; empty where only its address is known."""
+    pci_bus_id: str = ""
+    """As NVML writes it, in lower case: ``00000000:3b:00.0``. Empty where it is not known."""
+    source: Literal["nvml", "kernel_log"]
+    at: float
+    """Unix time of the event itself, seconds."""
+    text: str = ""
+    """The driver's own words, cut off; empty for events of NVML, which have none."""
+    pid: int | None = None
+    gpu_instance: int | None = None
+    replayed: bool = False
+    """It happened before the agent started."""
+
+
+class SourceHealth(Struct, frozen=True, kw_only=True):
+    """Whether a source of fault events listens. ``fault`` says why it does not: ``permission``, ``missing``, an NVML error, …"""
+
+    source: Literal["nvml", "kernel_log"]
+    up: bool
+    fault: str = ""
+
+
 class Hello(Struct, frozen=True, kw_only=True, tag="hello"):
     """First frame of a reader: the library answered. ``gpu_count`` threads now start."""
 
@@ -225,6 +257,13 @@ class Tick(Struct, frozen=True, kw_only=True, tag="tick"):
     """At least one a second, also empty: the reader's process is alive."""
 
     readings: tuple[GpuReading, ...] = ()
+    events: tuple[FaultEvent, ...] = ()
+    sources: tuple[SourceHealth, ...] = ()
+    """Sent when one of them has changed."""
+    log_lines: dict[str, int] = {}
+    """Lines of the kernel log about GPUs since the previous frame, by kind, each of them counted also in a storm."""
+    log_sequence: int | None = None
+    """Number of the last record of the kernel log that was read; the next reader goes on behind it."""
 
 
 class Goodbye(Struct, frozen=True, kw_only=True, tag="goodbye"):

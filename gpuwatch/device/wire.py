@@ -45,6 +45,12 @@ class ReaderOptions(Struct, frozen=True, kw_only=True):
     """CLOCK_MONOTONIC at which the simulated scenario began, so that it goes on over restarts of the reader."""
     replay: str = ""
     """Path of a recording to read instead of the driver."""
+    kernel_log: str = "/dev/kmsg"
+    """Where the kernel log is read; empty: it is not."""
+    log_sequence: int = -1
+    """Last record of the kernel log that an earlier reader has read."""
+    started_at: float = 0.0
+    """Unix time at which the agent started: what the kernel logged before is marked as replayed."""
 
 
 def encode(frame: Frame) -> bytes:

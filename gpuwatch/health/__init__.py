@@ -1,0 +1,1 @@
+"""Whether a GPU can be trusted, why not, and what to do."""
