@@ -6,8 +6,37 @@ render it from any place without a lock.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from gpuwatch.device.readings import FaultEvent, Fast, Identity, Medium, SourceHealth, Struct
 from gpuwatch.kube.objects import JobRef, SourceState
+
+
+State = Literal["ok", "degraded", "failed", "unknown"]
+Severity = Literal["page", "ticket", "info"]
+"""``page``: wake somebody, drain now; ``ticket``: when convenient; ``info``: nobody but the owner of the job need care."""
+Action = Literal["none", "watch", "restart_job", "drain", "reset_gpu", "reboot_node", "inspect"]
+"""From the lightest to the heaviest. A reset, a reboot and an inspection each need the GPU drained first."""
+
+
+class Reason(Struct, frozen=True, kw_only=True):
+    """Why a GPU is not simply sound."""
+
+    code: str
+    """A bounded token: the name of a rule of :mod:`gpuwatch.health.policy`, ``xid_<number>`` or ``xid_unknown``."""
+    severity: Severity
+    action: Action
+    detail: str = ""
+    """For a person, with the values that were seen."""
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """Whether a GPU can be trusted, why not, and the one thing to do. Source: :mod:`gpuwatch.health.verdict`."""
+
+    state: State
+    action: Action = "none"
+    reasons: tuple[Reason, ...] = ()
+    """The gravest first. Those of severity ``info`` leave the state as it is."""
 
 
 class Totals(Struct, frozen=True, kw_only=True):
@@ -69,6 +98,8 @@ class Gpu(Struct, frozen=True, kw_only=True):
     totals: Totals = Totals()
     unsupported: dict[str, str] = {}
     xids: tuple[XidCount, ...] = ()
+    verdict: Verdict | None = None
+    """``None``: not judged (yet), or the board was exchanged for another one."""
 
 
 class Holder(Struct, frozen=True, kw_only=True):
