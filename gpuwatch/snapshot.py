@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gpuwatch.device.readings import FaultEvent, Fast, Identity, Medium, SourceHealth, Struct
+from gpuwatch.device.readings import Fast, FaultEvent, Identity, Medium, SourceHealth, Struct
 from gpuwatch.kube.objects import JobRef, SourceState
-
 
 State = Literal["ok", "degraded", "failed", "unknown"]
 Severity = Literal["page", "ticket", "info"]

@@ -147,7 +147,7 @@ _HEAT = (
 )
 _LINKS = (
     _rule("nvlink_down", "NVLinks that were up are down", "page", "reset_gpu", value=1, unit="links", window_seconds=2 * MINUTE,
-          why="Jobs over several GPUs stall or fail. Compared with the links this board has had up, since a bridge may be absent by design.",
+          why="Jobs over several GPUs stall or fail. Compared with the links this board has had up: a bridge may be absent by design.",
           change="Lengthen it where the fabric starts slowly."),
     _rule("nvlink_down_echo", "NVLinks are down because a peer failed", "ticket", "watch", value=1, unit="links",
           window_seconds=2 * MINUTE, why="The peer is to be repaired, not this GPU.", change=_NEVER),

@@ -1,7 +1,7 @@
 """What each XID means and asks for: the table ``xid.csv``, changed by the operator where he knows better. Pure but for reading the table.
 
-Codes 1 to 172 follow NVIDIA's catalogue; 173 to 176 are known by name from the open kernel driver. Severities and actions are ours: NVIDIA's
-buckets say what a user does, not who must be woken.
+Codes 1 to 172 follow NVIDIA's catalogue; 173 to 176 are known by name from the open kernel driver. Severities and actions are ours:
+NVIDIA's buckets say what a user does, not who must be woken.
 """
 
 from __future__ import annotations
