@@ -222,6 +222,7 @@ def reader_options(settings: Settings, simulation: Simulation | None, *, once: b
         once=once,
         simulation=simulation,
         epoch=time.monotonic(),
+        started_at=time.time(),
     )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gpuwatch.accounting import GpuAccount
 from gpuwatch.device.readings import Fast, Frame, GpuReading, Hello, Identity, Medium, Tick
 from gpuwatch.device.supervisor import Ending
+from gpuwatch.health.hearing import Hearing, classified
 from gpuwatch.snapshot import Agent, Gpu, Modes, Snapshot
 
 _STALE_MEDIUM_READS = 3
@@ -60,8 +62,13 @@ class Node:
         stall_seconds: float,
         simulated: bool = False,
         once: bool = False,
+        classify: Callable[[int], tuple[str, str]] = classified,
     ) -> None:
-        """``once``: what was read stays fresh, since no GPU is read again while others are waited for."""
+        """``once``: what was read stays fresh, since no GPU is read again while others are waited for.
+
+        ``classify`` gives category and severity of an XID.
+        """
+        self._hearing = Hearing(classify)
         self._name = name
         self._version = version
         self._simulated = simulated
@@ -90,10 +97,12 @@ class Node:
         elif isinstance(frame, Tick):
             for reading in frame.readings:
                 self._take(reading, now, wall)
+            self._hearing.take(frame)
 
     def reader_ended(self, ending: Ending, restarts: dict[str, int]) -> None:
         """The reader is gone; what it read stays shown until it is stale."""
         self._hello = None
+        self._hearing.reader_ended()
         self._ending = ending
         self._restarts = restarts
 
@@ -114,6 +123,7 @@ class Node:
             ready=up and self._complete,
             gpus=gpus,
             agent=self._agent(),
+            listening=self._hearing.listening(),
             driver_version=self._versions.get("driver_version"),
             nvml_version=self._versions.get("nvml_version"),
             cuda_version=self._versions.get("cuda_version"),
@@ -134,6 +144,7 @@ class Node:
             state.unsupported = reading.unsupported
         if reading.identity is not None:
             state.identity = reading.identity
+            self._hearing.learn(reading.identity)
         if reading.fault or reading.fast is not None:
             state.fault = reading.fault
         if reading.fast is not None:
@@ -184,6 +195,7 @@ class Node:
             modes=state.modes,
             totals=state.account.totals(),
             unsupported=state.unsupported,
+            xids=self._hearing.xids(state.identity.uuid),
         )
 
     def _silence(self, state: _GpuState, now: float) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from gpuwatch.device import nvml
 from gpuwatch.device.calls import Calls, GpuLost
+from gpuwatch.device.events import EventWatch
 from gpuwatch.device.faults import read_faults
 from gpuwatch.device.gpm import Gpm
 from gpuwatch.device.identity import completed, read_identity
@@ -34,9 +35,18 @@ class GpuThread:
     """
 
     def __init__(
-        self, driver: Driver, index: int, *, options: ReaderOptions, emit: Callable[[GpuReading], None], clock: Clock = time.monotonic
+        self,
+        driver: Driver,
+        index: int,
+        *,
+        options: ReaderOptions,
+        emit: Callable[[GpuReading], None],
+        clock: Clock = time.monotonic,
+        watch: EventWatch | None = None,
     ) -> None:
+        """``watch`` listens to the events of this GPU; it is told whenever the handle is a new one."""
         self.index = index
+        self._watch = watch
         self._driver = driver
         self._options = options
         self._emit = emit
@@ -99,6 +109,8 @@ class GpuThread:
             if not self._up or started >= self._due["static"]:
                 identity = self._read_static(started)
                 static_seconds = self._clock() - started
+            if not self._up:
+                self._listen()
             passed = self._clock()
             self._calls.begin_pass()
             fast = read_fast(self._calls, self._mig.read_memory())
@@ -176,7 +188,12 @@ class GpuThread:
         state = (fields["mig_enabled"], len(fields["mig_instances"]))
         if state[0] != self._mig_state[0] and self._mig_state != (None, 0):
             self._calls.forget()
+            self._listen()
         self._mig_state = state
+
+    def _listen(self) -> None:
+        if self._watch is not None:
+            self._watch.arm(self._calls.handle, self._identity)
 
     def _pcie_rates(self) -> dict[str, float]:
         """From the blocking call, only where GPM does not answer and no recent driver refused it."""

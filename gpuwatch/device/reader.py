@@ -22,7 +22,9 @@ from functools import partial
 import msgspec
 
 from gpuwatch.device import nvml
+from gpuwatch.device.fault_box import Taken
 from gpuwatch.device.gpu_thread import GpuThread
+from gpuwatch.device.listening import Listening
 from gpuwatch.device.nvml import Driver, NVMLError
 from gpuwatch.device.readings import Frame, Goodbye, GpuReading, Hello, Tick
 from gpuwatch.device.wire import HEARTBEAT_SECONDS, ReaderOptions, encode
@@ -32,6 +34,7 @@ _LIBRARY_FAULTS = frozenset({"uninitialized", "driver_not_loaded", "library_not_
 _GATHER_SECONDS = 0.005
 """The GPUs tick together; their readings travel in one frame."""
 _PR_SET_PDEATHSIG = 1
+Readings = queue.SimpleQueue[GpuReading | None]
 
 
 def main() -> int:
@@ -96,22 +99,29 @@ def read_until_down(driver: Driver, options: ReaderOptions, send: Callable[[Fram
     if not count:
         return Goodbye(reason="no_gpu", detail="the driver is loaded and shows no GPU")
     send(hello(driver, count))
-    readings: queue.SimpleQueue[GpuReading] = queue.SimpleQueue()
+    readings: Readings = queue.SimpleQueue()
     clock, between = once_clock(options)
-    gpus = [GpuThread(driver, index, options=options, emit=readings.put, clock=clock) for index in range(count)]
+    listening = Listening(driver, count, options, partial(readings.put, None))
+    gpus = [
+        GpuThread(driver, index, options=options, emit=readings.put, clock=clock, watch=listening.watch_of(index)) for index in range(count)
+    ]
     work = [partial(gpu.read_once, between) if options.once else gpu.run for gpu in gpus]
     threads = [threading.Thread(target=job, name=f"gpu-{index}", daemon=True) for index, job in enumerate(work)]
     for thread in threads:
         thread.start()
-    return pass_on(readings, threads, send)
+    listening.start()
+    return pass_on(readings, threads, send, listening=listening)
 
 
-def pass_on(readings: queue.SimpleQueue[GpuReading], threads: list[threading.Thread], send: Callable[[Frame], None]) -> Goodbye:
-    """Send what the threads read, at least an empty tick a second, until the library is down or every thread has ended."""
+def pass_on(
+    readings: Readings, threads: list[threading.Thread], send: Callable[[Frame], None], *, listening: Listening | None = None
+) -> Goodbye:
+    """Send what the threads read and were told, at least an empty tick a second, until the library is down or every thread has ended."""
     faults = dict.fromkeys(range(len(threads)), "")
     while True:
         gathered = gather(readings)
-        send(Tick(readings=gathered))
+        told = Taken() if listening is None else listening.take()
+        send(Tick(readings=gathered, events=told.events, sources=told.sources, log_lines=told.log_lines, log_sequence=told.log_sequence))
         faults.update({reading.index: reading.fault for reading in gathered})
         if all(fault in _LIBRARY_FAULTS for fault in faults.values()):
             return Goodbye(reason=faults[0], detail="every GPU answers that the library is down")
@@ -119,8 +129,11 @@ def pass_on(readings: queue.SimpleQueue[GpuReading], threads: list[threading.Thr
             return Goodbye(reason="done")
 
 
-def gather(readings: queue.SimpleQueue[GpuReading]) -> tuple[GpuReading, ...]:
-    """What arrived within one heartbeat, waiting a moment after the first so that GPUs which tick together share a frame."""
+def gather(readings: Readings) -> tuple[GpuReading, ...]:
+    """What arrived within one heartbeat, waiting a moment after the first so that GPUs which tick together share a frame.
+
+    A ``None`` in the queue only says that there are events.
+    """
     try:
         gathered = [readings.get(timeout=HEARTBEAT_SECONDS)]
     except queue.Empty:
@@ -130,7 +143,7 @@ def gather(readings: queue.SimpleQueue[GpuReading]) -> tuple[GpuReading, ...]:
         try:
             gathered.append(readings.get_nowait())
         except queue.Empty:
-            return tuple(gathered)
+            return tuple(reading for reading in gathered if reading is not None)
 
 
 def hello(driver: Driver, count: int) -> Hello:

@@ -236,7 +236,7 @@ class FaultEvent(Struct, frozen=True, kw_only=True):
 
 
 class SourceHealth(Struct, frozen=True, kw_only=True):
-    """Whether a source of fault events listens. ``fault`` says why it does not: ``permission``, ``missing``, an NVML error, …"""
+    """Whether a source of fault events listens, or why not (``permission``, ``missing``, ``stalled``, an NVML error in lower case)."""
 
     source: Literal["nvml", "kernel_log"]
     up: bool

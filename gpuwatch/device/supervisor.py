@@ -18,7 +18,7 @@ from typing import Protocol
 
 import msgspec
 
-from gpuwatch.device.readings import Frame, Goodbye, Hello, Struct
+from gpuwatch.device.readings import Frame, Goodbye, Hello, Struct, Tick
 from gpuwatch.device.wire import HEADER, MAX_FRAME_BYTES, ReaderOptions, Simulation, decode
 
 __all__ = ["Deadlines", "Ending", "Simulation", "Supervisor"]
@@ -158,6 +158,9 @@ class Supervisor:
             if isinstance(frame, Hello):
                 deadline, phase = self._deadlines.heartbeat_deadline_seconds, "running"
             self._on_frame(frame)
+            if isinstance(frame, Tick) and frame.log_sequence is not None:
+                # Only now that its events have been taken: the next reader goes on behind them.
+                self._options = msgspec.structs.replace(self._options, log_sequence=frame.log_sequence)
 
     async def _bury(self, process: asyncio.subprocess.Process) -> None:
         waiting = asyncio.ensure_future(process.wait())

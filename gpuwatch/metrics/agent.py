@@ -5,6 +5,8 @@ from __future__ import annotations
 import platform
 from typing import TYPE_CHECKING
 
+from gpuwatch.metrics.xid import listening_rows
+
 if TYPE_CHECKING:
     from gpuwatch.metrics.row import Rows
     from gpuwatch.snapshot import Kubernetes, Snapshot
@@ -24,6 +26,7 @@ def agent_rows(snapshot: Snapshot, series: int) -> Rows:
     yield "gpuwatch_nvml_rejected_values_total", agent.nvml_rejected_values
     yield "gpuwatch_reader_restarts_total", agent.reader_restarts
     yield from _attribution_rows(snapshot.kubernetes)
+    yield from listening_rows(snapshot.listening)
     yield "gpuwatch_series", series
 
 

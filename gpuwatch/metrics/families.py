@@ -9,6 +9,7 @@ from gpuwatch.metrics.health import health_rows
 from gpuwatch.metrics.job import job_devices
 from gpuwatch.metrics.links import link_limit_rows, link_rows, traffic_rows
 from gpuwatch.metrics.mig import mig_instances, mig_labels
+from gpuwatch.metrics.xid import xid_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +37,7 @@ def gpu_rows(snapshot: Snapshot, gpu: Gpu, unattributed: str | None) -> Rows:
     if unattributed is not None:
         yield "gpuwatch_gpu_unattributed", {unattributed: 1}
     yield from total_rows(gpu.totals)
+    yield from xid_rows(gpu.xids)
     if not gpu.up:
         return
     yield from limit_rows(gpu.identity)

@@ -14,7 +14,8 @@ from typing import Any
 
 from gpuwatch.device import nvml
 from gpuwatch.device.nvml import NVMLError
-from gpuwatch.device.simulated.answers import activity, fields, health, identity, instances, links
+from gpuwatch.device.simulated.alarm import SimulatedFeed, alarms_of
+from gpuwatch.device.simulated.answers import activity, events, fields, health, identity, instances, links
 from gpuwatch.device.simulated.fault import (
     CallError,
     CgroupLost,
@@ -40,6 +41,7 @@ ANSWERS: dict[str, Answer] = {
     **links.ANSWERS,
     **instances.ANSWERS,
     **fields.ANSWERS,
+    **events.ANSWERS,
 }
 """Calls whose first argument is a device handle."""
 
@@ -77,6 +79,8 @@ class SimulatedDriver:
         self._clock = clock
         self._sleep = sleep
         self._gpus = build_gpus(scenario)
+        self._alarms = alarms_of(scenario, self._gpus)
+        self._events = events.EventQueue(self._gpus, self._alarms, sleep=sleep)
         self._loaded_at = clock()
         self._opened = 0
         self._lock = threading.Lock()
@@ -94,7 +98,14 @@ class SimulatedDriver:
             "nvmlGpmSampleAlloc": instances.GpmSample,
             "nvmlGpmSampleFree": lambda _: None,
             "gpm_metrics": self._gpm_metrics,
+            "nvmlEventSetCreate": events.EventSet,
+            "nvmlEventSetFree": lambda _: None,
+            "nvmlEventSetWait_v2": lambda event_set, timeout: self._events.wait(event_set, self._now, timeout),
         }
+
+    def kernel_log(self, after: int) -> SimulatedFeed:
+        """The node's kernel log behind the record of that number."""
+        return SimulatedFeed(self._alarms, self._now, after=after, sleep=self._sleep)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_") or (name not in ANSWERS and name not in self._node_calls):

@@ -155,6 +155,19 @@ class RecoveryAction(Fault, frozen=True, kw_only=True, tag="recovery-action"):
     action: int
 
 
+class Xid(Fault, frozen=True, kw_only=True, tag="xid"):
+    """The driver reports an XID at ``from``: as an NVML event, as a line of the kernel log, or both as it usually does."""
+
+    code: int
+    text: str = "injected by the scenario"
+    pid: int | None = None
+    gpu_instance: int | None = None
+    source: Literal["both", "nvml", "kernel_log"] = "both"
+    times: int = 1
+    every: float = 60.0
+    """Seconds between repetitions."""
+
+
 class Garbage(Fault, frozen=True, kw_only=True, tag="garbage"):
     """``call`` answers ``value``; ``member`` names the member where the call answers a struct."""
 
@@ -191,6 +204,7 @@ AnyFault = (
     | RetiredPages
     | RemappedRows
     | RecoveryAction
+    | Xid
     | Garbage
     | MigReshape
 )
