@@ -18,8 +18,8 @@ class XidSeen(Struct, frozen=True, kw_only=True):
     count: int = 1
     text: str = ""
     """The driver's words of the newest one; empty where only NVML told of it."""
-    application: str = ""
-    """The job whose own fault it is, because the same happened to it on other GPUs."""
+    job: str = ""
+    """Who held the GPU at the newest one, where that is known and matters (13 and 31)."""
 
 
 class PeerFault(Struct, frozen=True, kw_only=True):
@@ -51,6 +51,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     xids: tuple[XidSeen, ...] = ()
     suspect_jobs: tuple[str, ...] = ()
     """Different jobs that XID 13 or 31 hit on this GPU within the window, without those that it hit on several GPUs."""
+    guilty_jobs: frozenset[str] = frozenset()
+    """Jobs that XID 13 or 31 hit on several GPUs: their own fault."""
     peers: tuple[PeerFault, ...] = ()
 
     ecc_uncorrected: int | None = None

@@ -71,8 +71,8 @@ def _judged(one: XidSeen, evidence: Evidence, overrides: Mapping[int, XidPolicy]
         peer = echo_of(evidence, one.last_at) if one.code == NVLINK_ERROR else None
         if peer is not None:
             severity, action, extra = "info", "watch", f"; perhaps only the echo of GPU {peer.gpu} (XID {peer.code})"
-    if one.application:
-        extra += f"; {one.application} died of it on several GPUs: its own fault"
+    if one.job and one.job in evidence.guilty_jobs:
+        extra += f"; {one.job} died of it on several GPUs: its own fault"
     times = f", {one.count} times" if one.count > 1 else ""
     known = 0 < one.code <= MAX_CODE
     return Reason(
