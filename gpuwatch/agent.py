@@ -18,6 +18,8 @@ from gpuwatch.config import ConfigError, Settings
 from gpuwatch.device.readings import Frame, Tick
 from gpuwatch.device.supervisor import Ending, Supervisor
 from gpuwatch.device.wire import ReaderOptions, Simulation
+from gpuwatch.health.board import HealthBoard
+from gpuwatch.health.xid import OverrideError, XidPolicy, parse_overrides, policy_of
 from gpuwatch.journal import Journal
 from gpuwatch.kube.labels import LabelMap
 from gpuwatch.kube.objects import Views
@@ -66,6 +68,7 @@ class Agent:
         self._settings = settings
         self._clock = clock
         read = settings.read
+        overrides = xid_overrides(settings)
         self._node = Node(
             settings.node_name,
             __version__,
@@ -74,7 +77,9 @@ class Agent:
             stall_seconds=read.stall_after_seconds,
             simulated=simulation is not None,
             once=once,
+            classify=lambda code: (policy_of(code, overrides).category, policy_of(code, overrides).severity),
         )
+        self._health = HealthBoard(read_seconds=read.medium_interval_seconds, overrides=overrides)
         options = reader_options(settings, simulation, once=once)
         self._supervisor = Supervisor(options, settings.reader, on_frame=self._on_frame, on_end=self._on_end)
         self._journal = Journal()
@@ -177,7 +182,7 @@ class Agent:
         if self._sources is not None and self._tags:
             self._sources.offer_pids(pids_of(snapshot))
             snapshot = self._tagger.tag(snapshot, self._sources.view(), now)
-        self._snapshot = snapshot
+        self._snapshot = snapshot = self._health.judge(snapshot, now)
         self._journal.note(snapshot)
 
     async def _tick_for_ever(self) -> None:
@@ -229,6 +234,18 @@ def reader_options(settings: Settings, simulation: Simulation | None, *, once: b
 def pids_of(snapshot: Snapshot) -> frozenset[int]:
     """Every process that holds a GPU."""
     return frozenset(process.pid for gpu in snapshot.gpus if gpu.fast for process in gpu.fast.processes or ())
+
+
+def xid_overrides(settings: Settings) -> dict[int, XidPolicy]:
+    """The rows of the XID table that the operator changed.
+
+    Raises:
+        ConfigError: the setting is refused.
+    """
+    try:
+        return parse_overrides(settings.health.xid_overrides)
+    except OverrideError as error:
+        raise ConfigError(f"health.xid_overrides: {error}") from None
 
 
 def label_map(settings: Settings) -> LabelMap:

@@ -111,6 +111,13 @@ class KubernetesSettings(Section, frozen=True, kw_only=True):
     """Pod labels that become labels of the job's metrics: a mapping to label names, a list, or text. None by default: each costs series."""
 
 
+class HealthSettings(Section, frozen=True, kw_only=True):
+    """How grave a fault of a GPU is."""
+
+    xid_overrides: dict[object, object] = {}
+    """Rows of the XID table to change: number → ``severity`` (page, ticket, info), ``action`` or both. None: the table is as tested."""
+
+
 class LogSettings(Section, frozen=True, kw_only=True):
     """What is written to standard error."""
 
@@ -130,6 +137,7 @@ class Settings(Section, frozen=True, kw_only=True):
     reader: ReaderSettings = ReaderSettings()
     liveness: LivenessSettings = LivenessSettings()
     kubernetes: KubernetesSettings = KubernetesSettings()
+    health: HealthSettings = HealthSettings()
     log: LogSettings = LogSettings()
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.duration import format_duration, parse_duration
+from gpuwatch.yamlfile import YamlFileError, parse_mapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,7 +36,7 @@ class ConfigError(Exception):
 class Key(msgspec.Struct, frozen=True, kw_only=True):
     """A setting that exists.
 
-    ``kind`` is ``duration``, ``integer``, ``switch``, ``choice``, ``labels`` or ``text``; bounds are inclusive.
+    ``kind`` is ``duration``, ``integer``, ``switch``, ``choice``, ``labels``, ``mapping`` or ``text``; bounds are inclusive.
     """
 
     path: str
@@ -73,6 +74,8 @@ def _key(path: str, attribute: str, annotation: Any) -> Key:  # noqa: ANN401 - a
         return Key(path=path, attribute=attribute, kind="choice", choices=typing.get_args(bare))
     if bare is object:
         return Key(path=path, attribute=attribute, kind="labels")
+    if bare is dict or typing.get_origin(bare) is dict:
+        return Key(path=path, attribute=attribute, kind="mapping")
     if bare is str:
         return Key(path=path, attribute=attribute, kind="text", low=meta.min_length, high=meta.max_length)
     kind = {float: "duration", int: "integer", bool: "switch"}[bare]
@@ -176,7 +179,17 @@ def _converted(key: Key, given: Given) -> object:
             return value if isinstance(value, str) else None
         case "labels":
             return value if isinstance(value, (str, list, dict)) else None
-    return None
+    return _mapping(value, is_text=given.is_text) if key.kind == "mapping" else None
+
+
+def _mapping(value: object, *, is_text: bool) -> dict[Any, Any] | None:
+    """A mapping, or the YAML of one where there is only text."""
+    if is_text and isinstance(value, str):
+        try:
+            return parse_mapping(value)
+        except YamlFileError:
+            return None
+    return {} if value is None else value if isinstance(value, dict) else None
 
 
 def _allowed(key: Key) -> str:
@@ -193,6 +206,8 @@ def _allowed(key: Key) -> str:
             return "one of " + ", ".join(key.choices)
         case "labels":
             return "a mapping of pod label to metric label, a list of pod labels, or either as text (a=b,c)"
+        case "mapping":
+            return "a mapping, such as {key: value}"
     return f"text of {key.low or 0:.0f} to {key.high:.0f} printable characters" if key.high else "printable text"
 
 

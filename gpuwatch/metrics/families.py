@@ -9,6 +9,7 @@ from gpuwatch.metrics.health import health_rows
 from gpuwatch.metrics.job import job_devices
 from gpuwatch.metrics.links import link_limit_rows, link_rows, traffic_rows
 from gpuwatch.metrics.mig import mig_instances, mig_labels
+from gpuwatch.metrics.verdict import verdict_rows
 from gpuwatch.metrics.xid import xid_rows
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def gpu_rows(snapshot: Snapshot, gpu: Gpu, unattributed: str | None) -> Rows:
         yield "gpuwatch_gpu_unattributed", {unattributed: 1}
     yield from total_rows(gpu.totals)
     yield from xid_rows(gpu.xids)
+    if gpu.verdict is not None:
+        yield from verdict_rows(gpu.verdict)
     if not gpu.up:
         return
     yield from limit_rows(gpu.identity)
