@@ -12,6 +12,7 @@ import select
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from gpuwatch.device.fault_box import FaultBox
@@ -42,6 +43,15 @@ _NAMES = {errno.EACCES: "permission", errno.EPERM: "permission", errno.ENOENT: "
 _Value = TypeVar("_Value", str, float)
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Records that lie one after the other. ``overwritten`` were lost before they could be read; ``complete``: there are no more now."""
+
+    records: list[Record]
+    overwritten: int = 0
+    complete: bool = True
+
+
 class LogFeed(Protocol):
     """Where records come from: the kernel, or a simulated node."""
 
@@ -53,8 +63,8 @@ class LogFeed(Protocol):
     def after(self) -> int:
         """Number of the last record read; -1 before the first."""
 
-    def read(self, limit: int) -> tuple[list[Record], int]:
-        """At most about ``limit`` records that are there now, and how many were overwritten before they could be read.
+    def read(self, limit: int) -> Stretch:
+        """About ``limit`` records at most, without waiting.
 
         Raises:
             OSError: the log cannot be opened or read.
@@ -84,7 +94,7 @@ class KmsgFeed:
         """The kernel stamps records with a clock that, like CLOCK_MONOTONIC and unlike CLOCK_BOOTTIME, stands still in suspend."""
         return time.monotonic()
 
-    def read(self, limit: int) -> tuple[list[Record], int]:
+    def read(self, limit: int) -> Stretch:
         """See :class:`LogFeed`."""
         if self._file is None:
             self._file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -108,7 +118,7 @@ class KmsgFeed:
             for raw in self._split(data):
                 seen += 1
                 overwritten += self._keep(raw, records)
-        return records, overwritten
+        return Stretch(records, overwritten, complete=seen < limit)
 
     def wait(self, seconds: float) -> None:
         """See :class:`LogFeed`. After the first sign of news it waits a moment: lines come in bursts, and a file is always ready."""
@@ -192,20 +202,19 @@ class KernelLog:
         """Read one stretch and pass its events on; true when there is probably more. A log that cannot be read is told once."""
         before = self._feed.after
         try:
-            records, overwritten = self._feed.read(_BATCH)
+            stretch = self._feed.read(_BATCH)
         except OSError as error:
             self._live = False
             self._box.set_source("kernel_log", _NAMES.get(error.errno or 0, "unreadable"))
             return False
         lines: Counter[str] = Counter()
-        if overwritten:
-            lines["overwritten"] = overwritten
-        events = [event for record in records if (event := self._event_of(record, lines)) is not None]
+        if stretch.overwritten:
+            lines["overwritten"] = stretch.overwritten
+        events = [event for record in stretch.records if (event := self._event_of(record, lines)) is not None]
         self._box.add_log(events, lines, self._feed.after if self._feed.after != before else None)
         self._box.set_source("kernel_log", "")
-        more = self._feed.after - before >= _BATCH and before >= 0
-        self._live = self._live or not more
-        return more
+        self._live = self._live or stretch.complete
+        return not stretch.complete
 
     def _event_of(self, record: Record, lines: Counter[str]) -> FaultEvent | None:
         """The event in the record, if it holds one; ``lines`` counts what kind of line it is."""

@@ -16,9 +16,10 @@ from gpuwatch.device.readings import (
     Memory,
     MigInstance,
     Process,
+    SourceHealth,
 )
 from gpuwatch.kube.objects import JobRef, SourceState
-from gpuwatch.snapshot import Agent, Gpu, Holder, JobUse, Kubernetes, Modes, Snapshot, Totals, Unattributed
+from gpuwatch.snapshot import Agent, Gpu, Holder, JobUse, Kubernetes, Listening, Modes, Snapshot, Totals, Unattributed, XidCount
 
 GIB = 1024**3
 
@@ -191,8 +192,9 @@ def t4(index: int) -> Gpu:
 
 
 def lost(gpu: Gpu, fault: str = "gpu_is_lost") -> Gpu:
-    """The same GPU after it stopped answering."""
-    return msgspec.structs.replace(gpu, up=False, fault=fault)
+    """The same GPU after it stopped answering, with the XID that told of it."""
+    fell_off = XidCount(xid="79", category="pcie_bus", severity="page", count=1, last_seen_seconds=1764471200.5)
+    return msgspec.structs.replace(gpu, up=False, fault=fault, xids=(fell_off,))
 
 
 def snapshot(*gpus: Gpu, node: str = "node-1") -> Snapshot:
@@ -215,6 +217,7 @@ def snapshot(*gpus: Gpu, node: str = "node-1") -> Snapshot:
             nvml_rejected_values={"utilization_ratio": 2},
             reader_restarts={"crash": 1},
         ),
+        listening=Listening(sources=(SourceHealth(source="kernel_log", up=True), SourceHealth(source="nvml", up=True))),
     )
 
 
@@ -225,7 +228,12 @@ def down(node: str = "node-1") -> Snapshot:
 
 def mixed() -> Snapshot:
     """Every kind of device at once: each metric of the catalogue but those of a node that is down."""
-    return attributed(snapshot(h100(0), h100_mig(1), t4(2), lost(h100(3))))
+    listening = Listening(
+        sources=(SourceHealth(source="kernel_log", up=False, fault="permission"), SourceHealth(source="nvml", up=True)),
+        log_lines={"xid": 800_000, "sxid": 2},
+        sxid_errors={("20034", "fatal"): 1},
+    )
+    return attributed(msgspec.structs.replace(snapshot(h100(0), h100_mig(1), t4(2), lost(h100(3))), listening=listening))
 
 
 def attributed(shown: Snapshot) -> Snapshot:

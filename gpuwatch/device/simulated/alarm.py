@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpuwatch.device.kernel_line import Record
+from gpuwatch.device.kernel_log import Stretch
 from gpuwatch.device.simulated.fault import (
     AnyFault,
     DriverUpgrade,
@@ -110,13 +111,13 @@ class SimulatedFeed:
         """Seconds since the scenario's start."""
         return self._clock()
 
-    def read(self, limit: int) -> tuple[list[Record], int]:
+    def read(self, limit: int) -> Stretch:
         """Lines that were written by now."""
         now = self._clock()
         new = [Record(number, alarm.at, alarm.line) for number, alarm in enumerate(self._logged) if number > self.after and alarm.at <= now]
         if new[:limit]:
             self.after = new[:limit][-1].sequence
-        return new[:limit], 0
+        return Stretch(new[:limit], complete=len(new) <= limit)
 
     def wait(self, seconds: float) -> None:
         """Until the next line, at most that long."""
