@@ -47,7 +47,7 @@ def _rule(name: str, says: str, severity: Severity, action: Action, *, why: str,
     return Rule(name=name, says=says, severity=severity, action=action, why=why, change=change, **others)  # type: ignore[arg-type]
 
 
-_NEVER = "Never: it is no matter of degree."
+_NEVER = "Never: it is a fact, not a degree."
 
 # fmt: off
 _READING = (
