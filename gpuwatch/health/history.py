@@ -6,7 +6,6 @@ and answers again. A reboot ends the agent too, and another board has another UU
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -14,7 +13,8 @@ import msgspec
 from gpuwatch.device.readings import FaultEvent, Health, Medium
 from gpuwatch.health.evidence import Evidence, PeerFault, XidSeen
 from gpuwatch.health.measures import Measures
-from gpuwatch.health.signs import NODE_FAULTS
+from gpuwatch.health.signs import NODE_FAULTS, RECOVERY_CHANGED
+from gpuwatch.health.xid import recovery_of_text
 from gpuwatch.snapshot import Gpu, Snapshot
 
 _GONE: Final = frozenset({"gpu_is_lost", "missing", "not_found", "reset_required"})
@@ -28,6 +28,7 @@ class GpuHistory:
     def __init__(self, read_seconds: float) -> None:
         self._measures = Measures(read_seconds)
         self._xids: dict[int, XidSeen] = {}
+        self._taken: Medium | None = None
         self._medium: Medium | None = None
         self._read_at = 0.0
         self._health = Health()
@@ -43,10 +44,11 @@ class GpuHistory:
         """Take what a snapshot tells of the GPU; returns whether there is something new to judge."""
         at = snapshot.timestamp_seconds
         changed = self._take_state(gpu, snapshot, now)
-        if gpu.medium is not None and gpu.medium is not self._medium:
+        if gpu.medium is not None and gpu.medium is not self._taken:
             if self._has_started_anew(gpu.medium, snapshot.driver_version):
-                self.clear(self._read_at)
-            self._medium, self._read_at = gpu.medium, at
+                self.clear(self._read_at, from_zero=True)
+            self._taken = self._medium = gpu.medium
+            self._read_at = at
             self._driver = snapshot.driver_version or self._driver
             self._volatile |= _volatile(gpu.medium.health)
             self._health = _merged(gpu.medium.health, self._health)
@@ -60,6 +62,9 @@ class GpuHistory:
             self._measures.note_uncorrected(now)
         if event.kind != "xid" or event.code <= 0 or (self.reset_until is not None and event.at <= self.reset_until):
             return
+        if event.code == RECOVERY_CHANGED and recovery_of_text(event.text) == 0:
+            self._forget_xids(event.at)  # the driver says that nothing is left to do
+            return
         before = self._xids.get(event.code)
         if before is None and len(self._xids) >= _MOST_CODES:
             del self._xids[min(self._xids, key=lambda code: self._xids[code].last_at)]
@@ -72,18 +77,22 @@ class GpuHistory:
             job=job or (before.job if before else ""),
         )
 
-    def clear(self, until: float) -> None:
-        """The GPU was reset at that time: what happened before is over."""
+    def clear(self, until: float, *, from_zero: bool = False) -> None:
+        """The GPU was reset at that time: what happened before is over. ``from_zero``: its counters were seen to begin again.
+
+        A reset of before the last read (a log that is read again after a restart of the agent) only ends the XIDs before it.
+        """
         self.reset_until = until if self.reset_until is None else max(until, self.reset_until)
-        self._xids = {code: seen for code, seen in self._xids.items() if seen.last_at > until}
-        self._measures.clear()
+        self._forget_xids(until)
+        if until <= self._read_at and not from_zero:
+            return
+        self._measures.clear(from_zero=from_zero)
         self._health = Health()
         self._volatile.clear()
         self._medium = None
 
-    def grave(self, codes: Iterable[int]) -> list[tuple[int, float]]:
-        """(code, last time) of XIDs of these codes."""
-        return [(code, self._xids[code].last_at) for code in codes if code in self._xids]
+    def _forget_xids(self, until: float) -> None:
+        self._xids = {code: seen for code, seen in self._xids.items() if seen.last_at > until}
 
     def evidence(
         self, gpu: Gpu, at: float, now: float, *, suspect_jobs: tuple[str, ...], guilty_jobs: frozenset[str], peers: tuple[PeerFault, ...]

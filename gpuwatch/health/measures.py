@@ -45,10 +45,12 @@ class Measures:
         self._pcie_most: dict[str, int] = {}
         self._pcie_before: dict[str, int] = {}
         self.clear()
-        self._from_zero = False
 
-    def clear(self) -> None:
-        """The GPU was reset: what it counted is over. What it could do before (links, lanes) stays the measure."""
+    def clear(self, *, from_zero: bool = False) -> None:
+        """The GPU was reset: what it counted is over. What it could do before (links, lanes) stays the measure.
+
+        ``from_zero``: what its error counters say next has been counted since.
+        """
         self._ecc_uncorrected = self._growths("ecc_uncorrected", lost_gaps=False)
         self._ecc_corrected = self._growths("ecc_corrected_storm")
         self._retired = self._growths("retired_pages_growing", lost_gaps=False)
@@ -64,7 +66,7 @@ class Measures:
         self._reported: dict[str, Best] = {}
         self._nearest_limit: float | None = None
         self._budget: float | None = None
-        self._from_zero = True
+        self._from_zero = from_zero
 
     def take(self, gpu: Gpu, now: float) -> None:
         """Take a whole read: one with a medium tier."""
@@ -127,7 +129,7 @@ class Measures:
         for ecc in health.ecc_errors:
             if ecc.scope == "volatile":
                 growths = self._ecc_uncorrected if ecc.severity == "uncorrected" else self._ecc_corrected
-                if self._from_zero:  # after a reset, unlike at first sight, it is known where counting began
+                if self._from_zero:
                     growths.update(ecc.location, 0, now)
                 growths.update(ecc.location, ecc.count, now)
         self._from_zero = False

@@ -17,7 +17,8 @@ NODE_FAULTS: Final = frozenset(
 _LOST: Final = frozenset({"gpu_is_lost", "missing", "not_found"})
 _HUNG: Final = frozenset({"stalled", "timeout"})
 _RECOVERY_RULES: Final = {1: "recovery_reset", 2: "recovery_reboot", 3: "recovery_drain_p2p", 4: "recovery_drain_and_reset"}
-_RECOVERY_XID: Final = 154
+RECOVERY_CHANGED: Final = 154
+"""XID that tells what the driver asks for."""
 
 
 def reason(rule: str, detail: str = "") -> Reason:
@@ -42,7 +43,7 @@ def signs(evidence: Evidence) -> Iterator[Reason]:
 
 def recovery_wanted(evidence: Evidence) -> int:
     """What the driver asks for (NVML field 230), 0 for nothing: the field, or the text of an XID 154 that is newer than the field."""
-    said = next((seen for seen in evidence.xids if seen.code == _RECOVERY_XID), None)
+    said = next((seen for seen in evidence.xids if seen.code == RECOVERY_CHANGED), None)
     told = None if said is None else recovery_of_text(said.text)
     if said is None or told is None:
         return evidence.recovery_action or 0

@@ -7,11 +7,11 @@ from typing import Final
 
 from gpuwatch.health.evidence import Evidence, XidSeen
 from gpuwatch.health.policy import XID_DETAIL, XID_INFO_HOLD, XID_PAGE_HOLD, XID_TICKET_HOLD
-from gpuwatch.health.signs import echo_of, recovery_wanted
+from gpuwatch.health.signs import RECOVERY_CHANGED, echo_of, recovery_wanted
 from gpuwatch.health.xid import MAX_CODE, XidPolicy, policy_of, recovery_of_text, said_fatal
 from gpuwatch.snapshot import Action, Reason, Severity
 
-CLEANUP, NVLINK_ERROR, RECOVERY_CHANGED = 45, 74, 154
+CLEANUP, NVLINK_ERROR = 45, 74
 GRAVE_FOR_PEERS: Final = frozenset({48, 62, 79, 119})
 """XIDs of a GPU whose echo an NVLink error of its peers may be."""
 _DETAILS_OF: Final = {171: 48, 172: 48}
