@@ -72,8 +72,11 @@ class EventWatch:
         source: EventSource,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        idle_seconds: float = 1.0,
     ) -> None:
+        """``idle_seconds``: how long a step waits for a handle while there is nothing to listen to."""
         self.index = index
+        self._idle_seconds = idle_seconds
         self._driver = driver
         self._box = box
         self._source = source
@@ -87,6 +90,7 @@ class EventWatch:
         self._busy_since: float | None = None
         self._storm = (0.0, 0)
         self._muted_until = 0.0
+        self._stalled = False
 
     def arm(self, handle: Any, identity: Identity) -> None:
         """Listen to the GPU behind this handle from now on: it was opened, or its MIG mode has changed. Never blocks."""
@@ -101,7 +105,7 @@ class EventWatch:
                 self.step()
             except Exception as error:  # noqa: BLE001 (the last place that can keep the thread)
                 self._give_up(type(error).__name__)
-                time.sleep(_WAIT_MILLISECONDS / 1000)
+                time.sleep(self._idle_seconds)
             self._busy_since = None
 
     def step(self) -> None:
@@ -111,20 +115,26 @@ class EventWatch:
             self._wished.clear()
             self._begin(wish)
         if self._set is None or self._armed is None:
-            self._wished.wait(_WAIT_MILLISECONDS / 1000)
+            self._wished.wait(self._idle_seconds)
             return
         try:
             data = self._call("nvmlEventSetWait_v2", self._set, _WAIT_MILLISECONDS)
         except NVMLError as error:
             if error.value != nvml.TIMEOUT:
                 self._give_up(nvml.error_name(error).lower())
-            return
-        self._take(data, self._armed)
+                return
+            data = None
+        if self._stalled:
+            self._stalled = False
+            self._source.report(self.index, "")
+        if data is not None:
+            self._take(data, self._armed)
 
     def check(self) -> None:
         """Called by another thread about once a second: a driver that does not come back from a call is no source."""
         since = self._busy_since
         if since is not None and self._clock() - since > _STALLED_SECONDS:
+            self._stalled = True
             self._source.report(self.index, "stalled")
 
     def _begin(self, wish: _Wish) -> None:
