@@ -31,7 +31,7 @@ class Watched:
     """``text`` is a shipped scenario's name, or YAML of its ``gpus`` and what follows. ``read_seconds`` is the time between whole reads: the default is that of the daemon."""
 
     def __init__(self, text: str, *, read_seconds: float = 10.0, overrides: dict[int, XidPolicy] | None = None) -> None:
-        self.scenario = load_scenario(text) if "\n" not in text else parse_scenario(f"name: test\ndescription: A test.\n{text}".encode())
+        self.scenario = load_scenario(text) if ":" not in text else parse_scenario(f"name: test\ndescription: A test.\n{text}".encode())
         self.t = 0.0
         self.read_seconds = read_seconds
         self.agent = gpuwatch.node.Node("node-1", "0", fast_seconds=read_seconds, medium_seconds=read_seconds, stall_seconds=5.0)
