@@ -11,7 +11,7 @@ _BUSY_THEN_IDLE = "loads: [{kind: training, from: 600, until: 40000}, {kind: mat
 LONG = {
     "idle node": "gpus: [{board: a100-80gb-sxm}, {board: t4}, {board: v100-sxm2}, {board: rtx4090}]",
     "healthy training": "gpus: [{board: h100-sxm, count: 2, loads: [{kind: training}]}, {board: l40s, loads: [{kind: training}]}]",
-    "work that comes and goes (idle PCIe at generation 1)": f"gpus: [{{board: t4, {_BUSY_THEN_IDLE}}}, {{board: rtx4090, {_BUSY_THEN_IDLE}}}]",
+    "work that comes and goes, idle PCIe": f"gpus: [{{board: t4, {_BUSY_THEN_IDLE}}}, {{board: rtx4090, {_BUSY_THEN_IDLE}}}]",
     "A100 PCIe without bridges": "gpus: [{board: a100-80gb-pcie, loads: [{kind: matmul}]}]",
 }
 

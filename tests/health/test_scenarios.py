@@ -42,7 +42,7 @@ SHIPPED = [
 
 
 @pytest.mark.parametrize(("scenario", "t", "gpu", "state", "action", "reasons"), SHIPPED)
-def test_shipped_scenario(scenario: str, t: float, gpu: int, state: str, action: str, reasons: set[str]) -> None:
+def test_shipped_scenario(*, scenario: str, t: float, gpu: int, state: str, action: str, reasons: set[str]) -> None:
     """At that second of the scenario, the GPU has this verdict and no other reason."""
     verdict = Watched(scenario).run_to(t).verdict(gpu)
     assert (verdict.state, verdict.action, codes(verdict)) == (state, action, reasons)
@@ -89,7 +89,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("board", "fault", "t", "state", "action", "reasons", "over"), FAULTS)
-def test_fault(board: str, fault: str, t: float, state: str, action: str, reasons: set[str], over: float) -> None:
+def test_fault(*, board: str, fault: str, t: float, state: str, action: str, reasons: set[str], over: float) -> None:
     """A board under load with this one fault has this verdict, and is sound again after it."""
     watched = Watched(f"gpus: [{{board: {board}, loads: [{{kind: fp32}}]}}]\nfaults: [{fault}]", read_seconds=10 if over < 10_000 else 600)
     verdict = watched.run_to(t).verdict()

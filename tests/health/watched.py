@@ -28,7 +28,11 @@ _LIBRARY_DOWN = {"uninitialized", "driver_not_loaded", "library_not_found", "lib
 
 
 class Watched:
-    """``text`` is a shipped scenario's name, or YAML of its ``gpus`` and what follows. ``read_seconds`` is the time between whole reads: the default is that of the daemon."""
+    """One node.
+
+    ``text`` is a shipped scenario's name, or YAML of its ``gpus`` and what follows. ``read_seconds`` is the time between whole reads:
+    the default is that of the daemon.
+    """
 
     def __init__(self, text: str, *, read_seconds: float = 10.0, overrides: dict[int, XidPolicy] | None = None) -> None:
         self.scenario = load_scenario(text) if ":" not in text else parse_scenario(f"name: test\ndescription: A test.\n{text}".encode())
