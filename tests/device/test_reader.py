@@ -90,6 +90,23 @@ def test_driver_that_does_not_start(scenario: str, at: float, reason: str) -> No
     assert goodbye.detail
 
 
+def test_what_the_driver_told_travels_with_the_readings(tmp_path: Path) -> None:
+    """``once`` shows what the kernel log holds by then, marked with its number; nobody waits for events."""
+    body = "gpus: [{board: t4}]\nfaults: [{kind: xid, code: 31, from: 3}, {kind: xid, code: 79, from: 200}]\n"
+    ticks = [frame for frame in frames_of(simulated(write_scenario(tmp_path, body), 100.0)) if isinstance(frame, Tick)]
+    assert [(event.code, event.source) for tick in ticks for event in tick.events] == [(31, "kernel_log")]
+    assert [(health.source, health.up) for tick in ticks for health in tick.sources] == [("kernel_log", True)]
+    assert [tick.log_sequence for tick in ticks if tick.log_sequence is not None] == [0]
+
+
+def test_a_recording_is_not_listened_to() -> None:
+    """The kernel log of this machine says nothing about the recorded one."""
+    recording = Path(__file__).parents[1] / "recordings" / "h200x1-idle.json"
+    ticks = [frame for frame in frames_of(ReaderOptions(once=True, replay=str(recording))) if isinstance(frame, Tick)]
+    assert ticks
+    assert not any(tick.events or tick.sources or tick.log_lines for tick in ticks)
+
+
 def test_library_that_goes_down(tmp_path: Path) -> None:
     """When every GPU answers that the library is down, the reader ends by itself, so that the device files are released."""
     upgrade = 'gpus: [{board: t4, count: 2}]\nfaults: [{kind: driver-upgrade, from: 2, until: 600, driver: "580.1"}]\n'

@@ -93,6 +93,17 @@ def test_reason_of_an_end(code: str, reason: str, detail: str) -> None:
     assert detail in ending.detail
 
 
+def test_the_next_reader_goes_on_in_the_kernel_log() -> None:
+    """What one reader has read of the kernel log the next is told; frames without a number change nothing."""
+    code = HELLO + "import json; before = json.loads(sys.argv[1]).get('log_sequence', -1)\n"
+    code += "send(Tick(log_lines={'before': before}, log_sequence=before + 5)); send(Tick())"
+    heard = Heard()
+    life = heard.supervise(code)
+    for _ in range(2):
+        asyncio.run(life.run_life())
+    assert [frame.log_lines["before"] for frame in heard.frames if isinstance(frame, Tick) and frame.log_lines] == [-1, 4]
+
+
 def test_command_that_does_not_exist() -> None:
     """A reader that cannot even be started is a reason like any other."""
     heard = Heard()
