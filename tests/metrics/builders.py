@@ -19,7 +19,21 @@ from gpuwatch.device.readings import (
     SourceHealth,
 )
 from gpuwatch.kube.objects import JobRef, SourceState
-from gpuwatch.snapshot import Agent, Gpu, Holder, JobUse, Kubernetes, Listening, Modes, Snapshot, Totals, Unattributed, XidCount
+from gpuwatch.snapshot import (
+    Agent,
+    Gpu,
+    Holder,
+    JobUse,
+    Kubernetes,
+    Listening,
+    Modes,
+    Reason,
+    Snapshot,
+    Totals,
+    Unattributed,
+    Verdict,
+    XidCount,
+)
 
 GIB = 1024**3
 
@@ -233,7 +247,20 @@ def mixed() -> Snapshot:
         log_lines={"xid": 800_000, "sxid": 2},
         sxid_errors={("20034", "fatal"): 1},
     )
-    return attributed(msgspec.structs.replace(snapshot(h100(0), h100_mig(1), t4(2), lost(h100(3))), listening=listening))
+    return judged(attributed(msgspec.structs.replace(snapshot(h100(0), h100_mig(1), t4(2), lost(h100(3))), listening=listening)))
+
+
+def judged(shown: Snapshot) -> Snapshot:
+    """Every GPU has a verdict: those that answer are sound, though one has a job to be started again, and the others have failed."""
+    own_fault = Reason(code="xid_31", severity="info", action="restart_job")
+    sound = Verdict(state="ok", action="restart_job", reasons=(own_fault,))
+    gone = (
+        Reason(code="gpu_lost", severity="page", action="reboot_node"),
+        Reason(code="row_remap_pending", severity="ticket", action="reset_gpu"),
+    )
+    failed = Verdict(state="failed", action="reboot_node", reasons=gone)
+    gpus = (msgspec.structs.replace(gpu, verdict=sound if gpu.up else failed) for gpu in shown.gpus)
+    return msgspec.structs.replace(shown, gpus=tuple(gpus))
 
 
 def attributed(shown: Snapshot) -> Snapshot:
