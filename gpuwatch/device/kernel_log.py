@@ -24,8 +24,8 @@ OLDEST_SECONDS: Final = 7200.0
 _RECORD_BYTES: Final = 16384
 """A record and its keys are at most half of this; the kernel refuses a buffer that is too small."""
 _BATCH: Final = 1000
-_PAUSE_SECONDS: Final = 0.1
-"""Between full batches: ten thousand lines a second at most, a tenth of a core. The kernel overwrites what is not read; that is counted."""
+_PAUSE_SECONDS: Final = 0.2
+"""Between full batches: five thousand lines a second at most, a tenth of a core. The kernel overwrites what is not read; that is counted."""
 _IDLE_SECONDS: Final = 0.2
 _POLL_SECONDS: Final = 1.0
 _RETRY_SECONDS: Final = 30.0
