@@ -159,9 +159,10 @@ def test_a_job_that_dies_everywhere_is_named() -> None:
     assert "team/TFJob/x" in verdict.reasons[0].detail
 
 
+words = st.text(alphabet="abcdefghijklmnopqrstuvwxyz_/-0123456789", max_size=8)
 floats = st.floats(allow_nan=True, allow_infinity=True)
 xids = st.lists(
-    st.builds(XidSeen, code=st.integers(-1, 1200), last_at=floats, count=st.integers(), text=st.text(max_size=40), job=st.text(max_size=5)),
+    st.builds(XidSeen, code=st.integers(-1, 1200), last_at=floats, count=st.integers(), text=st.text(max_size=40), job=words),
     max_size=6,
 )
 peers = st.lists(st.builds(PeerFault, gpu=st.integers(), code=st.integers(), from_at=floats, until_at=floats), max_size=3)
@@ -169,13 +170,13 @@ anything = st.fixed_dictionaries(
     {},
     optional={
         "at": floats,
-        "fault": st.text(max_size=10) | st.sampled_from(["stalled", "gpu_is_lost", "starting", "unknown"]),
+        "fault": words | st.sampled_from(["stalled", "gpu_is_lost", "starting", "unknown"]),
         "down_seconds": floats,
         "read": st.booleans(),
-        "missing": st.lists(st.text(max_size=5), max_size=2).map(tuple),
+        "missing": st.lists(words, max_size=2).map(tuple),
         "recovery_action": st.integers(-5, 70),
         "xids": xids.map(tuple),
-        "suspect_jobs": st.lists(st.text(max_size=5), max_size=3).map(tuple),
+        "suspect_jobs": st.lists(words, max_size=3).map(tuple),
         "peers": peers.map(tuple),
         "ecc_uncorrected": st.integers(),
         "row_remap_pending": st.booleans(),
@@ -217,7 +218,7 @@ def test_any_evidence_gives_a_verdict(facts: dict[str, Any]) -> None:
         assert reason.code in POLICY or reason.code == "xid_unknown" or re.fullmatch(r"xid_[1-9][0-9]*", reason.code)
         assert reason.severity in get_args(Severity)
         assert reason.action in get_args(Action)
-        assert len(reason.detail.splitlines()) <= 1 or "\n" in "".join(facts.get("missing", ())) + facts.get("fault", "")
+        assert len(reason.detail.splitlines()) == 1
     assert verdict.state == max(map(state_of, verdict.reasons), key=STATES.index, default="ok")
     assert len({reason.code for reason in verdict.reasons}) == len(verdict.reasons)
 
