@@ -26,7 +26,8 @@ def test_a_lost_gpu_keeps_its_identity_and_its_counters_and_nothing_else() -> No
     assert values(after, "gpuwatch_gpu_up", "gpu") == {("0",): 1.0, ("1",): 0.0}
     assert values(after, "gpuwatch_gpu_fault", "gpu", "reason") == {("1", "gpu_is_lost"): 1.0}
     kept = {sample.name for sample in samples(after) if sample.labels.get("gpu") == "1"}
-    assert kept == COUNTERS_OF_THE_AGENT | {"gpuwatch_gpu_up", "gpuwatch_gpu_fault", "gpuwatch_gpu_info"}
+    xids = {"gpuwatch_gpu_xid_errors_total", "gpuwatch_gpu_xid_last_timestamp_seconds"}
+    assert kept == COUNTERS_OF_THE_AGENT | xids | {"gpuwatch_gpu_up", "gpuwatch_gpu_fault", "gpuwatch_gpu_info"}
     counters = [[sample for sample in samples(shown) if sample.name in COUNTERS_OF_THE_AGENT] for shown in (before, after)]
     assert counters[0] == counters[1]
     assert [line for line in text(after).split("\n") if 'gpu="0"' in line] == [
