@@ -79,7 +79,8 @@ def _verdict(verdict: Verdict) -> str:
 def _rules() -> str:
     budget = ", ".join(f"{generation}: {allowed:g}" for generation, allowed in PCIE_REPLAYS_PER_LANE_MINUTE.items())
     return (
-        "## Reasons and thresholds\n\nThey stand in `gpuwatch/health/policy.py` and are no settings: a fleet that needs another value changes it there.\n\n"
+        "## Reasons and thresholds\n\nThey stand in `gpuwatch/health/policy.py` and are no settings: who needs another one\n"
+        "changes it there.\n\n"
         "| reason | when | threshold | over | severity | state | action | why | when to change it |\n"
         f"|---|---|---|---|---|---|---|---|---|\n{''.join(map(_rule, RULES))}\n"
         f"PCIe replays allowed a minute and lane, by generation: {budget}. A margin near zero is believed only while a sensor is within\n"
