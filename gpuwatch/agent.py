@@ -224,6 +224,7 @@ def reader_options(settings: Settings, simulation: Simulation | None, *, once: b
         static_seconds=read.static_interval_seconds,
         pcie_throughput=read.pcie_throughput,
         nvlink_errors_per_link=read.nvlink_errors_per_link,
+        kernel_log=read.kernel_log,
         once=once,
         simulation=simulation,
         epoch=time.monotonic(),

@@ -68,6 +68,8 @@ class ReadSettings(Section, frozen=True, kw_only=True):
     """Read PCIe throughput on boards without GPM, where the call blocks for about 40 ms in each medium read."""
     nvlink_errors_per_link: bool = False
     """NVLink error series for each link beside their sum. Off: 54 series a GPU, mostly zeros, and 45 ms of driver time a read."""
+    kernel_log: Annotated[str, Meta(max_length=4096)] = "/dev/kmsg"
+    """Where the kernel log is read for XIDs; empty: it is not. Without the right to read it this source is shown as down."""
 
 
 class ReaderSettings(Section, frozen=True, kw_only=True):
