@@ -258,7 +258,10 @@ def kube_sources(settings: Settings, simulation: Simulation | None, *, epoch: fl
     from gpuwatch.kube.sources import KubeSources  # noqa: PLC0415
 
     ask = wishes.api_server == "always" or (wishes.api_server == "auto" and SERVICE_ACCOUNT_TOKEN.exists())
-    return KubeSources(wishes, settings.node_name, ask_api_server=ask)
+    try:
+        return KubeSources(wishes, settings.node_name, ask_api_server=ask)
+    except ValueError as error:
+        raise ConfigError(f"node_name: {error}") from None
 
 
 def run(settings: Settings, simulation: Simulation | None) -> int:

@@ -97,6 +97,8 @@ class KubernetesSettings(Section, frozen=True, kw_only=True):
     """``auto``: in a container of a cluster (``KUBERNETES_SERVICE_HOST`` is set), and not elsewhere."""
     api_server: Literal["auto", "always", "never"] = "auto"
     """Ask for pods and DRA devices: job names need it. ``auto``: when the pod has a service account token. ``never`` needs no rights."""
+    resource_claims: bool = False
+    """Follow ResourceClaims too, to leave out pods whose DRA claim is administrative (monitoring). Off: the watch is cluster-wide."""
     processes: bool = True
     """Map processes to pods by ``/proc``, for shared GPUs and for holders that asked for nothing. Only works with the host's processes."""
     kubelet_root: _Text = "/var/lib/kubelet"
