@@ -29,8 +29,12 @@ class Tagger:
             tuple(
                 (
                     gpu.identity.uuid,
+                    gpu.identity.minor_number,
+                    gpu.modes.mig_enabled and gpu.medium is None,
                     gpu.medium.mig_instances if gpu.medium else (),
-                    tuple((process.pid, process.gpu_instance) for process in (gpu.fast.processes or ())) if gpu.fast else (),
+                    tuple((process.pid, process.gpu_instance, process.compute_instance) for process in (gpu.fast.processes or ()))
+                    if gpu.fast
+                    else (),
                 )
                 for gpu in snapshot.gpus
             ),
