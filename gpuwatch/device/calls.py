@@ -127,12 +127,14 @@ class Calls:
         self.rejected[name] += 1
         return None
 
-    def check_count(self, name: str, value: int | None, high: int = 1 << 62) -> int | None:
-        """:meth:`check` for whole numbers from zero; all ones of 32 or 64 bits mean "not available" and fall out of range."""
-        if value is None or (0 <= value <= high and value != _ALL_ONES):
-            return value
-        self.rejected[name] += 1
-        return None
+    def check_whole(self, name: str, value: float | None, low: int, high: int) -> int | None:
+        """:meth:`check` for whole numbers."""
+        checked = self.check(name, value, low, high)
+        return None if checked is None else int(checked)
+
+    def check_count(self, name: str, value: float | None, high: int = 1 << 62) -> int | None:
+        """:meth:`check_whole` from zero; all ones of 32 or 64 bits mean "not available" and are out of range."""
+        return self.check_whole(name, -1 if value == _ALL_ONES else value, 0, high)
 
     def refuses(self, call: str, *args: Any, version: int | None = None, mig: bool = False) -> bool:
         """True when this GPU is known not to support that call."""

@@ -43,9 +43,9 @@ def read_identity(calls: Calls, index: int) -> Identity:
         clock_max_hertz=_max_clocks(calls),
         temperature_limit_celsius=_limits(calls),
         temperature_limit_offset_celsius=_limit_offsets(calls),
-        pcie_generation_max=_whole(calls.check("pcie_generation_max", calls.ask("nvmlDeviceGetMaxPcieLinkGeneration"), 1, 10)),
-        pcie_width_max=_whole(calls.check("pcie_width_max", calls.ask("nvmlDeviceGetMaxPcieLinkWidth"), 1, 32)),
-        nvlink_count=_whole(calls.check("nvlink_count", calls.fields(_LINK_COUNT).get(_LINK_COUNT), 0, nvml.MAX_NVLINKS)),
+        pcie_generation_max=calls.check_whole("pcie_generation_max", calls.ask("nvmlDeviceGetMaxPcieLinkGeneration"), 1, 10),
+        pcie_width_max=calls.check_whole("pcie_width_max", calls.ask("nvmlDeviceGetMaxPcieLinkWidth"), 1, 32),
+        nvlink_count=calls.check_whole("nvlink_count", calls.fields(_LINK_COUNT).get(_LINK_COUNT), 0, nvml.MAX_NVLINKS),
         nvlink_speed_bytes_per_second=_link_speed(calls),
     )
 
@@ -68,10 +68,6 @@ def _serial(value: str | None) -> str | None:
 
 def _text(value: str | bytes) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
 
 
 def _max_clocks(calls: Calls) -> dict[str, float]:
