@@ -158,6 +158,8 @@ class Supervisor:
             if isinstance(frame, Hello):
                 deadline, phase = self._deadlines.heartbeat_deadline_seconds, "running"
             self._on_frame(frame)
+            # Frames that lie ready are taken without waiting: a flood of them must leave turns for those who scrape.
+            await asyncio.sleep(0)
 
     async def _bury(self, process: asyncio.subprocess.Process) -> None:
         waiting = asyncio.ensure_future(process.wait())

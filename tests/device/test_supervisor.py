@@ -122,6 +122,21 @@ def test_chatty_library_does_no_harm() -> None:
     assert (ending.reason, [type(frame) for frame in frames]) == ("done", [Hello, Tick])
 
 
+def test_flood_leaves_turns_for_others() -> None:
+    """Frames that come in thousands are taken one a turn of the event loop, so that scrapes are answered in between."""
+
+    async def live() -> int:
+        heard, most, before = Heard(), 0, 0
+        life = asyncio.create_task(heard.supervise(HELLO + "os.write(1, encode(Tick()) * 4000); send(Goodbye(reason='done'))").run_life())
+        while not life.done():
+            await asyncio.sleep(0)
+            most, before = max(most, len(heard.frames) - before), len(heard.frames)
+        assert before == 4001
+        return most
+
+    assert asyncio.run(live()) <= 2
+
+
 @given(garbage=st.binary(min_size=1, max_size=64))
 @settings(max_examples=15)
 def test_any_garbage_is_an_end_with_a_reason(garbage: bytes) -> None:
