@@ -250,6 +250,28 @@ def test_unkillable_readers_are_limited(tmp_path: Path, monkeypatch: pytest.Monk
                 kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os\nos.write(1, b'\\xff' * 8)\nwhile True: os.write(1, b'x' * 65536)",
+        "import os, subprocess\nsubprocess.Popen(['sleep', '20'])\nos.write(1, b'\\xff' * 8)",
+    ],
+    ids=["unread megabytes", "a child with the pipes"],
+)
+def test_a_dead_reader_is_not_left_behind(code: str) -> None:
+    """A reader whose pipes outlive it (nobody read them, or the driver's own helper holds them) is buried, and the next one starts."""
+
+    async def live() -> Heard:
+        heard = Heard()
+        supervisor = heard.supervise(code)
+        async with running(supervisor):
+            await until(lambda: len(heard.endings) >= 4, "four lives")
+            assert not supervisor._left_behind
+        return heard
+
+    assert {ending.reason for ending in asyncio.run(live()).endings} == {"protocol"}
+
+
 def test_real_reader_ends_after_once() -> None:
     """The real reader over a simulated node says hello, sends its readings and says goodbye."""
     heard = Heard()
