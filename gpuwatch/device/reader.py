@@ -150,7 +150,7 @@ def hello(driver: Driver, count: int) -> Hello:
 def _version(driver: Driver, call: str) -> str | None:
     try:
         return str(getattr(driver, call)())
-    except (NVMLError, AttributeError):
+    except (NVMLError, AttributeError, ValueError):  # the last: text that is no UTF-8
         return None
 
 
