@@ -117,8 +117,7 @@ def test_an_instance_that_does_not_exist_is_given_to_nobody() -> None:
 def test_shares_bear_the_number_of_their_replica() -> None:
     """As NVIDIA's device plugin writes them; their processes are those that the scenario names, not all on the GPU."""
     gpus = "gpus: [{board: t4, loads: [{kind: tiny}], holders: [{pid: 7, memory_share: 0.1}, {pid: 8, memory_share: 0.1}]}]"
-    body = f"{gpus}\npods: [{name: a, devices: ['0::3'], pids: [8]}]"
-    said = views_of(body)
+    said = views_of(gpus + "\npods: [{name: a, devices: ['0::3'], pids: [8]}]")
     assert [one.device_id.partition("::")[2] for one in said.allocations.allocations] == ["3"]
     assert said.processes is not None
     assert {pid: bool(one.pod_uid) for pid, one in said.processes.owners.items()} == {7: False, 8: True}
