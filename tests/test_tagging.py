@@ -6,7 +6,7 @@ import msgspec
 
 from cluster import GONE, given, gpu, gpu_uuid, owner, pod, process, views
 from gpuwatch.kube.labels import LabelMap
-from gpuwatch.kube.objects import SourceState, Views
+from gpuwatch.kube.objects import Pod, SourceState, Views
 from gpuwatch.snapshot import Gpu, Snapshot, Totals
 from gpuwatch.tagging import Tagger, states_of
 
@@ -69,6 +69,25 @@ def test_each_change_is_seen_at_once() -> None:
     by_minor = views(given("m", "nvidia5"), pods=(pod("m"),))
     assert not [one for one in tags.tag(node(gpu(0)), by_minor, 4.0).jobs if one.held]
     assert [one.holder.pod for one in tags.tag(node(gpu(0, minor=5)), by_minor, 5.0).jobs if one.held] == ["m"]
+
+
+def test_an_answer_without_news_costs_no_attribution() -> None:
+    """A source that says the same again, only later, makes nobody look up holders anew; a source that fails does."""
+    looked_up: list[Pod | None] = []
+
+    def labels_of(found: Pod | None) -> tuple[str, ...]:
+        looked_up.append(found)
+        return ()
+
+    tags = Tagger(labels_of=labels_of, grace_seconds=60.0, max_gap_seconds=10.0)
+    counts = []
+    for later, up in ((1.0, True), (2.0, True), (3.0, True), (4.0, False)):
+        state = SourceState(up=up, fault="" if up else "timeout", updated_at=later)
+        tagged = tags.tag(node(gpu(0)), views(given("p", UUID), pods=(pod("p"),), kubelet=state), 10.0)
+        assert tagged.kubernetes is not None
+        assert tagged.kubernetes.age_seconds["podresources"] == 10.0 - later
+        counts.append(len(looked_up))
+    assert counts == [1, 1, 1, 2]
 
 
 def test_accounts_follow_the_totals_without_a_new_attribution() -> None:
