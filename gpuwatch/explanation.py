@@ -21,7 +21,7 @@ SOURCES: Final = {"podresources": "kubelet", "pods": "pods", "dra": "DRA", "proc
 
 _RULES: Final = {
     "pods": 'list and watch on "pods" (API group "")',
-    "dra": 'list and watch on "resourceslices", best also "resourceclaims" (API group "resource.k8s.io")',
+    "dra": 'list and watch on "resourceslices" (API group "resource.k8s.io")',
 }
 _SOURCE_ADVICE: Final = {
     ("podresources", "no_directory"): "Mount the kubelet's directory pod-resources read-only (hostPath /var/lib/kubelet/pod-resources); "
