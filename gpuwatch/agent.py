@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -266,7 +267,10 @@ def kube_sources(settings: Settings, simulation: Simulation | None, *, epoch: fl
 
 def run(settings: Settings, simulation: Simulation | None) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code."""
-    return asyncio.run(_serve(settings, simulation))
+    code = asyncio.run(_serve(settings, simulation))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)  # the interpreter takes its handlers away before it is gone
+    return code
 
 
 def once(settings: Settings, simulation: Simulation | None) -> Snapshot:
@@ -306,11 +310,16 @@ async def _serve(settings: Settings, simulation: Simulation | None) -> int:
 
 
 def _stop_on_signal() -> asyncio.Event:
-    """Set by SIGTERM and SIGINT."""
+    """Set by SIGTERM and SIGINT. The handlers outlive the loop: a second signal does not spoil the end that the first one began."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def stop(_number: int, _frame: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the end is near
+            loop.call_soon_threadsafe(stopped.set)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+        signal.signal(number, stop)
     return stopped
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 EXIT_OK, EXIT_NO_GPU, EXIT_USAGE = 0, 1, 2
 EXIT_FAILED = 1
-EXIT_INTERRUPTED = 130
+EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
 
 _FORMATS = {"text": "text/plain;version=0.0.4", "openmetrics": "application/openmetrics-text;version=1.0.0"}
 _EXIT_CODES = """\b
@@ -237,6 +238,8 @@ def generate(root: Path, *, check_only: bool) -> int:
 
 def main() -> None:
     """Run the command line and leave with its exit code; an error is one line, with its traceback only at log level debug."""
+    # The first process of a container is not ended by a signal that it does not handle.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(EXIT_TERMINATED))
     try:
         code = commands.main(prog_name="gpuwatch", standalone_mode=False)
     except click.ClickException as error:

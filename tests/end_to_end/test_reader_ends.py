@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +69,16 @@ def test_reader_is_replaced(nodes: dict[signal.Signals, Daemon], number: signal.
     assert (line["level"], line["reason"]) == ("warning", reason)
     assert (number.name if reason != "hung" else "silent for 3 s") in line["detail"]
     assert daemon.broken == []
+
+
+def test_a_second_signal_changes_nothing(tmp_path: Path) -> None:
+    """An agent that is asked to end again and again, until it has, still ends well."""
+    with demo(tmp_path, NODE, watch=False) as daemon:
+        reader = daemon.reader()
+        while daemon.process.poll() is None:
+            daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.process.returncode == 0
+    wait_for(lambda: not Path(f"/proc/{reader}").exists(), "the end of the reader")
 
 
 def assert_kept(seen: list[Seen]) -> None:
