@@ -52,6 +52,7 @@ def test_every_source_tells_its_part(tmp_path: Path, monkeypatch: pytest.MonkeyP
             node.given["mnist-worker-1"] = [GPU.replace("1", "2")]
             node.api.change(lambda cluster: cluster.put(tfjob_pod(2, "worker", 1)))
             until(sources, lambda one: one.pods and len(one.pods.pods) == 2 and len(one.allocations.allocations) == 2, "the new pod")
+            wait_for(lambda: node.api.count("watch") == 2, "the watches of pods and slices")
             asked = len(node.api.requests)
             for _ in range(1000):
                 sources.view()
