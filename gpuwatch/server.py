@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import socket
 import ssl
 from typing import Protocol
@@ -31,6 +32,8 @@ from gpuwatch.web.policy import WebPolicy
 
 MAX_HEADER_BYTES = 16384
 _STOP_SECONDS = 1.0
+_RESERVED_FILES = 64
+"""Files that clients never get: a new reader needs a dozen, attribution some more."""
 _TEXT = "text/plain; charset=utf-8"
 
 
@@ -87,6 +90,11 @@ class ServerError(RuntimeError):
     """The server cannot start; one line that names what is wrong."""
 
 
+def connections_allowed(wanted: int, files: int) -> int:
+    """How many of the ``wanted`` connections a process may hold that may open ``files`` files (-1: any number)."""
+    return wanted if files < 0 else min(wanted, max(files - _RESERVED_FILES, files // 2))
+
+
 class Server:
     """Owned by one event loop; ``start``, then ``serve`` until somebody calls ``stop``."""
 
@@ -102,7 +110,7 @@ class Server:
         self._state = ServerState()
         self._connections = Connections(
             Limits(
-                max_connections=settings.max_connections,
+                max_connections=connections_allowed(settings.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
                 header_seconds=settings.header_timeout_seconds,
                 keep_alive_seconds=settings.keep_alive_seconds,
             ),

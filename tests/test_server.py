@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from gpuwatch.server import Server, ServerError
+from gpuwatch.server import Server, ServerError, connections_allowed
 from serving import Agent, Settings, ask, serving
 from snapshots import hostile, node, starting
 
@@ -43,6 +43,12 @@ class Broken:
         if self.broken:
             raise KeyError("no such gpu")
         return f"{accept}|{accept_encoding}".encode(), {"Content-Type": "text/plain"}
+
+
+@pytest.mark.parametrize(("files", "allowed"), [(-1, 1024), (1 << 20, 1024), (1024, 960), (64, 32)])
+def test_connections_leave_files_for_the_reader(files: int, allowed: int) -> None:
+    """However many connections are asked for, some of the files that the process may open stay free for a new reader."""
+    assert connections_allowed(1024, files) == allowed
 
 
 def test_metrics_parse_and_belong_to_the_node(running: Running) -> None:
