@@ -142,6 +142,22 @@ def test_a_process_listed_twice_uses_its_memory_once() -> None:
         assert use.memory_used_bytes == 100
 
 
+def test_memory_that_is_told_in_part_is_not_told() -> None:
+    """Where one of a holder's processes hides its memory, the sum over the others would be too small: it is absent."""
+    shown = gpu(0, process(1, used_bytes=100), process(2))
+    (use, _) = ledger().update([holder("a", shared=True, pids=(1, 2)), holder("b", shared=True)], [shown], 0.0)
+    assert use.memory_used_bytes is None
+
+
+def test_traffic_goes_on_over_reads_that_fail() -> None:
+    """What NVLink carried while the medium read was missing is booked when it comes back."""
+    book = ledger()
+    book.update([holder()], [at(0.0, 0.0, received=10)], 0.0)
+    book.update([holder()], [msgspec.structs.replace(at(0.0, 0.0), medium=None)], 1.0)
+    (use,) = book.update([holder()], [at(0.0, 0.0, received=25)], 2.0)
+    assert use.nvlink_bytes == {"rx": 15}
+
+
 def test_a_mig_instance_has_its_own_values() -> None:
     """Memory and activity of the instance, busy seconds by its activity; no power, no energy."""
     book, one = ledger(), holder(mig=mig_uuid(0, 1), number=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cluster import GONE, given, gpu, gpu_uuid, owner, pod, process, views
+from cluster import GONE, given, gpu, gpu_uuid, mig_gpu, mig_uuid, owner, pod, process, views
 from gpuwatch.kube.labels import LabelMap
 from gpuwatch.kube.objects import Pod, SourceState, Views
 from gpuwatch.snapshot import Gpu, Snapshot, Totals
@@ -88,6 +88,21 @@ def test_an_answer_without_news_costs_no_attribution() -> None:
         assert tagged.kubernetes.age_seconds["podresources"] == 10.0 - later
         counts.append(len(looked_up))
     assert counts == [1, 1, 1, 2]
+
+
+def test_changes_of_instances_are_seen_at_once() -> None:
+    """A process that moves to another compute instance, and a GPU whose instances cannot be read any more."""
+    tags, cut = tagger(), ((1, 0, "1c.2g.35gb"), (1, 1, "1c.2g.35gb"))
+    said = views(pods=(pod("q"),), owners=(owner(1, "q"),))
+    for now, compute_instance in enumerate((0, 1)):
+        shown = mig_gpu(0, *cut, processes=(process(1, gpu_instance=1, compute_instance=compute_instance),))
+        held = [use.holder.mig_uuid for use in tags.tag(node(shown), said, float(now)).jobs if use.held]
+        assert held == [mig_uuid(0, compute_instance)]
+    empty = mig_gpu(0)
+    for now, shown in enumerate((empty, msgspec.structs.replace(empty, medium=None)), start=2):
+        tagged = tags.tag(node(shown), said, float(now))
+        assert tagged.kubernetes is not None
+        assert [one.reason for one in tagged.kubernetes.unattributed] == (["not_allocated"] if shown.medium else [])
 
 
 def test_accounts_follow_the_totals_without_a_new_attribution() -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from daemon import wait_for
@@ -36,7 +37,8 @@ def test_every_source_tells_its_part(tmp_path: Path, monkeypatch: pytest.MonkeyP
         node.given["mnist-worker-0"] = [GPU]
         node.api.cluster.put(tfjob_pod(1, "worker", 0))
         node.proc.add(4242, cgroup=cgroup_of(1))
-        sources = KubeSources(node.settings, "node-a", ask_api_server=True)
+        patient = msgspec.structs.replace(node.settings, allocations_interval_seconds=300.0)  # only a change of a pod makes it ask again
+        sources = KubeSources(patient, "node-a", ask_api_server=True)
         before = sources.view()
         assert [one.state.fault for one in (before.allocations, before.pods, before.dra, before.processes) if one] == ["starting"] * 4
         sources.start()
@@ -67,7 +69,7 @@ def test_every_source_tells_its_part(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_the_kubelet_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the API server and without processes only the kubelet is asked, and nobody else has a view."""
     with cluster_node(tmp_path, monkeypatch) as node, node.kubelet():
-        wishes = node.settings.__class__(kubelet_root=str(node.root), processes=False)
+        wishes = msgspec.structs.replace(node.settings, processes=False)
         sources = KubeSources(wishes, "node-a", ask_api_server=False)
         sources.start()
         sources.offer_pids(frozenset({1}))
