@@ -1,4 +1,4 @@
-"""What attribution costs: processor time to tag a snapshot, and memory of the whole daemon with its Kubernetes sources on.
+"""What attribution costs: processor time to tag a snapshot; memory and load of the whole daemon with its Kubernetes sources on.
 
 The daemon reads a simulated node and asks a real gRPC server and a real HTTP server, which stand for the kubelet and the API server.
 """
@@ -36,7 +36,7 @@ NODES = ((8, 0, 30), (8, 7, 110))
 """(GPUs, MIG instances of each, pods)."""
 ROUNDS = 200
 PODS = 30
-SETTLE_SECONDS = 40
+WARM_UP_SECONDS, SETTLE_SECONDS = 10, 40
 """Several readings of every tier and questions to the kubelet."""
 UP = SourceState(up=True, fault="", updated_at=0.0)
 
@@ -45,9 +45,10 @@ def main() -> None:
     """Measure and print."""
     heads = ("node", "holders", "nothing changed, ms", "a process came, ms", "first, ms")
     show("Tagging a snapshot", heads, [tagging(*node) for node in NODES])
-    off, on = memory(attributed=False), memory(attributed=True)
-    rows = [("attribution off", *off, "96 (goal 80)"), ("with kubelet, pods, DRA and processes", *on, "96 (goal 80)")]
-    show(f"Memory of the daemon on training, {PODS} pods, PSS MiB", ("", "agent", "reader", "both", "budget"), rows)
+    off, on = costs(attributed=False), costs(attributed=True)
+    rows = [("attribution off", *off), ("with kubelet, pods, DRA and processes", *on)]
+    heads = ("", "agent, PSS MiB", "reader", "both", "budget", "agent, % of one core")
+    show(f"The daemon on training with {PODS} pods, a scrape every 5 s", heads, rows)
 
 
 def tagging(gpus: int, instances: int, pods: int) -> tuple[object, ...]:
@@ -123,24 +124,26 @@ def with_process(one: Gpu, pid: int) -> Gpu:
     return msgspec.structs.replace(one, fast=fast)
 
 
-def memory(*, attributed: bool) -> tuple[float, float, float]:
-    """PSS of agent, reader and both after a while of reading and being scraped."""
+def costs(*, attributed: bool) -> tuple[float, float, float, str, float]:
+    """PSS of agent, reader and both after a while of reading and being scraped, and the agent's share of a core in that time."""
     with tempfile.TemporaryDirectory() as directory, cluster(Path(directory)) as environment:
         started = time.monotonic()
         command = [sys.executable, str(Path(__file__)), "serve", directory if attributed else ""]
         process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
         try:
             daemon.until_ready(started)
-            end = time.monotonic() + SETTLE_SECONDS
-            while time.monotonic() < end:
+            time.sleep(WARM_UP_SECONDS)
+            before, begun = daemon.cpu_seconds(process.pid), time.monotonic()
+            while time.monotonic() - begun < SETTLE_SECONDS:
                 daemon.scrape()
                 time.sleep(5)
+            share = (daemon.cpu_seconds(process.pid) - before) / (time.monotonic() - begun) * 100
             assert held() == (8 if attributed else 0)
             agent_mib, reader_mib = (daemon.proportional_mib(pid) for pid in (process.pid, daemon.child_of(process.pid)))
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait()
-    return agent_mib, reader_mib, agent_mib + reader_mib
+    return agent_mib, reader_mib, agent_mib + reader_mib, "96 (goal 80)", share
 
 
 def held() -> int:
