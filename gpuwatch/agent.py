@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -88,6 +89,7 @@ class Agent:
             max_gap_seconds=read.fast_interval_seconds + read.stall_after_seconds,
         )
         self._ticked_at = clock()
+        self._published_at = -math.inf
         self._unreadable_since: float | None = None
         self._patient_since = 0.0
         self._heard_at: float | None = None
@@ -173,7 +175,7 @@ class Agent:
         self._publish()
 
     def _publish(self) -> None:
-        now = self._clock()
+        now = self._published_at = self._clock()
         snapshot = self._node.snapshot(now, time.time())
         if self._sources is not None and self._tags:
             self._sources.offer_pids(pids_of(snapshot))
@@ -189,7 +191,8 @@ class Agent:
     def tick(self, now: float) -> None:
         """Notice what no frame tells: readings that became stale, a node that cannot be read, a reader whose GPUs all hang."""
         self._ticked_at = now
-        self._publish()
+        if now - self._published_at >= _TICK_SECONDS / 2:
+            self._publish()
         if self._snapshot.up:
             self._was_readable, self._unreadable_since, self._hangs = True, None, 0
             return

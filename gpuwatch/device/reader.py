@@ -29,7 +29,7 @@ from gpuwatch.device.wire import HEARTBEAT_SECONDS, MAX_GPUS, ReaderOptions, enc
 
 _LIBRARY_FAULTS = frozenset({"uninitialized", "driver_not_loaded", "library_not_found", "lib_rm_version_mismatch"})
 """When every GPU answers with one of these, the library is down, not the GPUs: the process ends and releases the device files."""
-_GATHER_SECONDS = 0.005
+_GATHER_SECONDS = 0.02
 """The GPUs tick together; their readings travel in one frame."""
 _PR_SET_PDEATHSIG = 1
 
