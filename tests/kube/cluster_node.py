@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import grpc
@@ -97,7 +98,8 @@ class ClusterNode:
 @contextmanager
 def cluster_node(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterNode]:
     """A node whose API server answers; its kubelet is not started yet."""
-    with ScriptedServer() as api, reached(api, folder):
+    # The name of a socket has at most 107 characters, and a test's own folder may already take most of them.
+    with ScriptedServer() as api, reached(api, folder), TemporaryDirectory() as short:
         api.held = True
         monkeypatch.setenv("KUBECONFIG", str(folder / "kubeconfig"))
-        yield ClusterNode(folder / "kubelet", api, ProcTree(folder / "proc"))
+        yield ClusterNode(Path(short) / "kubelet", api, ProcTree(folder / "proc"))
