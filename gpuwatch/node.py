@@ -142,7 +142,7 @@ class Node:
             state.fast, state.fast_at = reading.fast, now
         if reading.medium is not None:
             state.medium, state.medium_at = reading.medium, now
-            state.modes = _modes(reading.medium)
+            state.modes = _modes(reading.medium, state.modes)
         if reading.fault:
             state.fast = state.medium = None
 
@@ -235,13 +235,10 @@ class Node:
         )
 
 
-def _modes(medium: Medium) -> Modes:
-    return Modes(
-        ecc_enabled=medium.health.ecc_enabled,
-        mig_enabled=medium.mig_enabled,
-        mig_pending=medium.mig_pending,
-        compute_mode=medium.compute_mode,
-    )
+def _modes(medium: Medium, before: Modes) -> Modes:
+    """The modes told now, and those told before where a call failed this time: a failed call does not rename a GPU."""
+    told = {name: getattr(medium, name, None) for name in Modes.__struct_fields__} | {"ecc_enabled": medium.health.ecc_enabled}
+    return Modes(**{name: getattr(before, name) if value is None else value for name, value in told.items()})
 
 
 def _placeholder(index: int) -> str:

@@ -6,8 +6,8 @@ from gpuwatch.device import nvml
 from gpuwatch.device.calls import Calls
 from gpuwatch.device.readings import Identity
 
-CLOCKS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}
-"""``nvmlClockType_t``."""
+CLOCKS = {"sm": 1, "memory": 2, "video": 3}
+"""``nvmlClockType_t``. The graphics clock (0) is the SM clock on every board since Maxwell."""
 
 ARCHITECTURES = {2: "kepler", 3: "maxwell", 4: "pascal", 5: "volta", 6: "turing", 7: "ampere", 8: "ada", 9: "hopper", 10: "blackwell"}
 """``NVML_DEVICE_ARCH_*``."""
@@ -72,7 +72,7 @@ def _text(value: str | bytes) -> str:
 
 def _max_clocks(calls: Calls) -> dict[str, float]:
     clocks = {}
-    for name in ("sm", "memory"):  # the graphics clock is the SM clock, and each costs 1.4 ms
+    for name in ("sm", "memory"):  # each costs 1.4 ms
         clock = CLOCKS[name]
         if (value := calls.check("clock_max", calls.ask("nvmlDeviceGetMaxClockInfo", clock), 1, 20_000)) is not None:
             clocks[name] = value * MEGAHERTZ

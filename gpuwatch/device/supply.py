@@ -52,7 +52,6 @@ def _power_limits(calls: Calls) -> dict[str, float]:
     constraints = calls.ask("nvmlDeviceGetPowerManagementLimitConstraints") or (None, None)
     milliwatts = {
         "enforced": calls.ask("nvmlDeviceGetEnforcedPowerLimit"),
-        "current": calls.ask("nvmlDeviceGetPowerManagementLimit"),
         "default": calls.ask("nvmlDeviceGetPowerManagementDefaultLimit"),
         "min": constraints[0],
         "max": constraints[1],
