@@ -78,7 +78,7 @@ class ReaderSettings(Section, frozen=True, kw_only=True):
     heartbeat_deadline_seconds: Annotated[float, Meta(ge=3, le=300)] = 15.0
     """Longest silence of the reader, which reports at least once a second."""
     hang_deadline_seconds: Annotated[float, Meta(ge=10, le=3600)] = 60.0
-    """Longest time one GPU may block a call before the reader is replaced; the other GPUs are read on meanwhile."""
+    """Longest time in which no GPU can be read before the reader is replaced. One hung GPU beside sound ones never gets it replaced."""
     backoff_max_seconds: Annotated[float, Meta(ge=1, le=600)] = 30.0
     """Longest wait between two starts. 30 s: GPUs appear soon after a driver is installed, without load on a node that has none."""
 
