@@ -61,7 +61,7 @@ static void fast(device gpu) {
     CALL("nvmlDeviceGetMemoryInfo_v2", gpu, &memory);
     CALL("nvmlDeviceGetTemperature", gpu, 0, &value);
     CALL("nvmlDeviceGetPowerUsage", gpu, &value);
-    for (int clock = 0; clock < 4; clock++) CALL("nvmlDeviceGetClockInfo", gpu, clock, &value);
+    for (int clock = 1; clock < 4; clock++) CALL("nvmlDeviceGetClockInfo", gpu, clock, &value);
     CALL("nvmlDeviceGetPerformanceState", gpu, &value);
     CALL("nvmlDeviceGetCurrentClocksEventReasons", gpu, &reasons);
     ask_fields(gpu, ids, 3, 0);
@@ -81,7 +81,6 @@ static void medium(device gpu, gpm_request *gpm, void **samples, int turn, int l
     CALL("nvmlDeviceGetMarginTemperature", gpu, &limit);
     CALL("nvmlDeviceGetPowerManagementLimitConstraints", gpu, &value, &other);
     CALL("nvmlDeviceGetEnforcedPowerLimit", gpu, &value);
-    CALL("nvmlDeviceGetPowerManagementLimit", gpu, &value);
     CALL("nvmlDeviceGetPowerManagementDefaultLimit", gpu, &value);
     CALL("nvmlDeviceGetNumFans", gpu, &value);
     ask_fields(gpu, policies, 8, 0);
@@ -114,7 +113,7 @@ static int ascending(const void *a, const void *b) {
 }
 
 int main(int argc, char **argv) {
-    static const unsigned int ids[] = {1, 2, 3, 5, 10, 4, 7, 8, 9, 11, 12, 13, 20, 21, 60, 61};
+    static const unsigned int ids[] = {1, 2, 3, 5, 10, 4, 7, 9, 11, 12, 13, 20, 21, 60, 61};
     int passes = argc > 1 ? atoi(argv[1]) : 200, mediums = passes / 10;
     double *fast_us = malloc(passes * sizeof *fast_us), *medium_us = malloc(mediums * sizeof *medium_us);
     unsigned int count = 0;

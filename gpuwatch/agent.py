@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 import os
 import signal
 import sys
@@ -92,6 +94,7 @@ class Agent:
             max_gap_seconds=read.fast_interval_seconds + read.stall_after_seconds,
         )
         self._ticked_at = clock()
+        self._published_at = -math.inf
         self._unreadable_since: float | None = None
         self._patient_since = 0.0
         self._heard_at: float | None = None
@@ -177,7 +180,7 @@ class Agent:
         self._publish()
 
     def _publish(self) -> None:
-        now = self._clock()
+        now = self._published_at = self._clock()
         snapshot = self._node.snapshot(now, time.time())
         if self._sources is not None and self._tags:
             self._sources.offer_pids(pids_of(snapshot))
@@ -193,7 +196,8 @@ class Agent:
     def tick(self, now: float) -> None:
         """Notice what no frame tells: readings that became stale, a node that cannot be read, a reader whose GPUs all hang."""
         self._ticked_at = now
-        self._publish()
+        if now - self._published_at >= _TICK_SECONDS / 2:
+            self._publish()
         if self._snapshot.up:
             self._was_readable, self._unreadable_since, self._hangs = True, None, 0
             return
@@ -277,12 +281,18 @@ def kube_sources(settings: Settings, simulation: Simulation | None, *, epoch: fl
     from gpuwatch.kube.sources import KubeSources  # noqa: PLC0415
 
     ask = wishes.api_server == "always" or (wishes.api_server == "auto" and SERVICE_ACCOUNT_TOKEN.exists())
-    return KubeSources(wishes, settings.node_name, ask_api_server=ask)
+    try:
+        return KubeSources(wishes, settings.node_name, ask_api_server=ask)
+    except ValueError as error:
+        raise ConfigError(f"node_name: {error}") from None
 
 
 def run(settings: Settings, simulation: Simulation | None) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code."""
-    return asyncio.run(_serve(settings, simulation))
+    code = asyncio.run(_serve(settings, simulation))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)  # the interpreter takes its handlers away before it is gone
+    return code
 
 
 def once(settings: Settings, simulation: Simulation | None) -> Snapshot:
@@ -322,11 +332,16 @@ async def _serve(settings: Settings, simulation: Simulation | None) -> int:
 
 
 def _stop_on_signal() -> asyncio.Event:
-    """Set by SIGTERM and SIGINT."""
+    """Set by SIGTERM and SIGINT. The handlers outlive the loop: a second signal does not spoil the end that the first one began."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def stop(_number: int, _frame: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the end is near
+            loop.call_soon_threadsafe(stopped.set)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+        signal.signal(number, stop)
     return stopped
 
 

@@ -56,8 +56,9 @@ def attribute(
         held = _holders(device, inventory.profile(device), known, users, pods, job_of=job_of, labels_of=labels_of)
         holders += held
         if not held:
-            outside = bool(inventory.processes(device)) and views.processes is not None and views.processes.state.up
-            reason = _reason(views, waiting=bool(waiting), ended=ended, outside=outside, unknown=bool(unknown))
+            hints = _hints(inventory.processes(device), views.processes, pods)
+            hints |= {hint for hint, given in (("pod_unknown", waiting), ("pod_ended", ended), ("unknown_device", unknown)) if given}
+            reason = _reason(views, hints)
             unattributed.append(Unattributed(gpu_uuid=device[0], mig_uuid=device[1], reason=reason))
     return Attribution(holders=tuple(holders), unattributed=tuple(unattributed), unknown_devices=tuple(sorted(unknown)))
 
@@ -71,10 +72,13 @@ class _Inventory:
         self._profiles: dict[str, dict[str, str]] = {}
         self._processes: dict[str, tuple[Process, ...]] = {}
         self._parents: dict[str, str] = {}
+        self._unread: set[str] = set()
         for gpu in gpus:
             uuid = gpu.identity.uuid
             if not uuid:
                 continue
+            if gpu.modes.mig_enabled and gpu.medium is None:
+                self._unread.add(uuid)
             if gpu.identity.minor_number is not None:
                 self._by_minor[gpu.identity.minor_number] = uuid
             instances = gpu.medium.mig_instances if gpu.medium else ()
@@ -86,7 +90,11 @@ class _Inventory:
     @property
     def devices(self) -> list[Device]:
         """Every device that can be held, in the order of the GPUs."""
-        return [(uuid, mig) for uuid, instances in self._instances.items() for mig in (instances or ("",))]
+        return [(uuid, mig) for uuid, instances in self._instances.items() if uuid not in self._unread for mig in (instances or ("",))]
+
+    def hides(self, device: DeviceId) -> bool:
+        """Whether the id may be that of an instance of a GPU in MIG mode that cannot be read now, so that it is no news."""
+        return device.kind == "mig" and bool(self._unread)
 
     def resolve(self, device: DeviceId) -> list[Device]:
         """The devices that an id names; none when NVML does not know it."""
@@ -101,7 +109,7 @@ class _Inventory:
         if instances is None:
             return []
         if device.gpu_instance is None:
-            return [(uuid, "")] if not instances else []
+            return [(uuid, "")] if not instances and uuid not in self._unread else []
         wanted = [
             mig
             for mig, (gpu_instance, compute_instance) in instances.items()
@@ -135,7 +143,7 @@ class _PodIndex:
     """Pods by name and by every UID under which they are known."""
 
     def __init__(self, pods: Pods | None) -> None:
-        self._watched = pods is not None and pods.state.up
+        self._watched = pods is not None and (pods.state.up or pods.state.fault == "starting")
         known = pods.pods if pods is not None else ()
         self._by_name = {(pod.namespace, pod.name): pod for pod in known}
         self._by_uid = {uid: pod for pod in known for uid in (pod.uid, pod.static_hash) if uid}
@@ -188,7 +196,7 @@ def _resolved(
     parsed = parse_device_id(allocation.device_id)
     if parsed.kind == "unknown":
         return [], False, allocation.device_id if allocation.resource.startswith("nvidia.com/") else ""
-    return inventory.resolve(parsed), parsed.replica is None, allocation.device_id
+    return inventory.resolve(parsed), parsed.replica is None, "" if inventory.hides(parsed) else allocation.device_id
 
 
 def _believed(claims: Mapping[tuple[str, str, str], _Claim], pods: _PodIndex) -> tuple[list[_Claim], bool]:
@@ -268,14 +276,27 @@ def _holders(
     return holders
 
 
-def _reason(views: Views, *, waiting: bool, ended: bool, outside: bool, unknown: bool) -> str:
-    if waiting:
-        return "pod_unknown"
-    if outside:
-        return "process_outside_pod"
-    if ended:
-        return "pod_ended"
+def _hints(processes: Iterable[Process], owners: ProcessOwners | None, pods: _PodIndex) -> set[str]:
+    """What the processes on a device without a holder tell; nothing of a process that has not been looked up."""
+    if owners is None or not owners.state.up:
+        return set()
+    hints = set()
+    for process in processes:
+        owner = owners.owners.get(process.pid)
+        if owner is None:
+            continue
+        if pods.of_process(owner) is not None:
+            hints.add("pod_ended")
+        else:
+            hints.add("pod_unknown" if owner.pod_uid else "process_outside_pod")
+    return hints
+
+
+def _reason(views: Views, hints: set[str]) -> str:
+    """The strongest hint. One of the ids that NVML does not know may mean this very device."""
+    for hint in ("pod_unknown", "process_outside_pod", "pod_ended"):
+        if hint in hints:
+            return hint
     if not views.allocations.state.up:
         return "source_down"
-    # One of the ids that NVML does not know may mean this very device.
-    return "unknown_device" if unknown else "not_allocated"
+    return "unknown_device" if "unknown_device" in hints else "not_allocated"

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 EXIT_OK, EXIT_NO_GPU, EXIT_USAGE = 0, 1, 2
 EXIT_FAILED = 1
-EXIT_INTERRUPTED = 130
+EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
 
 _FORMATS = {"text": "text/plain;version=0.0.4", "openmetrics": "application/openmetrics-text;version=1.0.0"}
 _EXIT_CODES = """\b
@@ -38,6 +40,7 @@ Exit codes:
   2  the command line or the configuration is wrong
   3  cannot listen (the port is taken, a certificate cannot be loaded)"""
 _LEVEL_VARIABLE = "GPUWATCH_LOG__LEVEL"
+_MAX_AT_SECONDS = 1e9
 _SETTINGS_ORDER = "Settings come from the configuration file, then GPUWATCH_* variables, then flags; the later wins."
 _with_pairs = click.option(
     "--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Any setting, such as read.fast_interval=2s. Repeatable."
@@ -75,6 +78,13 @@ def _with_settings(command: Callable[..., int]) -> Callable[..., int]:
     return with_settings
 
 
+def _number(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
+    """Refuse NaN, which lies in no range and which click lets through."""
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is no number of seconds.")
+    return value
+
+
 def _pair(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals:
@@ -93,7 +103,14 @@ def _with_scenario(command: Callable[..., int]) -> Callable[..., int]:
     """Give ``command`` a simulated driver on request, passed as ``simulation``."""
 
     @click.option("--scenario", metavar="NAME", help="Read a simulated node instead (see 'gpuwatch scenarios'), or a scenario file.")
-    @click.option("--at", "at_seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="Moment of the scenario to read.")
+    @click.option(
+        "--at",
+        "at_seconds",
+        type=click.FloatRange(min=0, max=_MAX_AT_SECONDS),
+        metavar="SECONDS",
+        callback=_number,
+        help="Moment of the scenario to read.",
+    )
     @functools.wraps(command)
     def with_scenario(*args: Any, scenario: str | None, at_seconds: float | None, **rest: Any) -> int:  # noqa: ANN401 - passed on as they are
         if scenario is None and at_seconds is not None:
@@ -105,11 +122,15 @@ def _with_scenario(command: Callable[..., int]) -> Callable[..., int]:
 
 def _simulation(scenario: str, at_seconds: float | None) -> Simulation:
     """The simulation to run, refused here when there is no such scenario."""
-    from gpuwatch.device.simulated import scenario_names
+    from gpuwatch.device.simulated import ScenarioError, load_scenario, scenario_names
     from gpuwatch.device.supervisor import Simulation
 
     if scenario not in scenario_names() and not Path(scenario).is_file():
         raise click.UsageError(f"no scenario {scenario!r}; expected a file or one of: {', '.join(scenario_names())}")
+    try:
+        load_scenario(scenario)
+    except ScenarioError as error:
+        raise ConfigError("scenario " + " ".join(str(error).split())) from None
     return Simulation(scenario=scenario, at_seconds=at_seconds)
 
 
@@ -192,7 +213,9 @@ def scenarios() -> int:
 
 
 @commands.command(short_help="Record the driver's answers for a bug report.")
-@click.option("--seconds", type=click.FloatRange(min=1, max=3600), default=30, show_default=True, help="How long to record.")
+@click.option(
+    "--seconds", type=click.FloatRange(min=1, max=3600), default=30, show_default=True, callback=_number, help="How long to record."
+)
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), default=Path("gpuwatch-recording.json"), show_default=True)
 def record(seconds: float, output: Path) -> int:
     """Record what this node's driver answers, without names and serial numbers, for a bug report or a test."""
@@ -237,6 +260,8 @@ def generate(root: Path, *, check_only: bool) -> int:
 
 def main() -> None:
     """Run the command line and leave with its exit code; an error is one line, with its traceback only at log level debug."""
+    # The first process of a container is not ended by a signal that it does not handle.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(EXIT_TERMINATED))
     try:
         code = commands.main(prog_name="gpuwatch", standalone_mode=False)
     except click.ClickException as error:

@@ -80,7 +80,7 @@ class ReaderSettings(Section, frozen=True, kw_only=True):
     heartbeat_deadline_seconds: Annotated[float, Meta(ge=3, le=300)] = 15.0
     """Longest silence of the reader, which reports at least once a second."""
     hang_deadline_seconds: Annotated[float, Meta(ge=10, le=3600)] = 60.0
-    """Longest time one GPU may block a call before the reader is replaced; the other GPUs are read on meanwhile."""
+    """Longest time in which no GPU can be read before the reader is replaced. One hung GPU beside sound ones never gets it replaced."""
     backoff_max_seconds: Annotated[float, Meta(ge=1, le=600)] = 30.0
     """Longest wait between two starts. 30 s: GPUs appear soon after a driver is installed, without load on a node that has none."""
 
@@ -99,6 +99,8 @@ class KubernetesSettings(Section, frozen=True, kw_only=True):
     """``auto``: in a container of a cluster (``KUBERNETES_SERVICE_HOST`` is set), and not elsewhere."""
     api_server: Literal["auto", "always", "never"] = "auto"
     """Ask for pods and DRA devices: job names need it. ``auto``: when the pod has a service account token. ``never`` needs no rights."""
+    resource_claims: bool = False
+    """Follow ResourceClaims too, to leave out pods whose DRA claim is administrative (monitoring). Off: the watch is cluster-wide."""
     processes: bool = True
     """Map processes to pods by ``/proc``, for shared GPUs and for holders that asked for nothing. Only works with the host's processes."""
     kubelet_root: _Text = "/var/lib/kubelet"

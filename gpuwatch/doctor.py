@@ -14,12 +14,18 @@ from pathlib import Path
 
 import msgspec
 
-from gpuwatch.snapshot import Gpu, Snapshot
+from gpuwatch.explanation import SOURCES, advice_on, marks_of, reason_of, title_of
+from gpuwatch.kube.objects import SourceState
+from gpuwatch.snapshot import Gpu, Holder, Kubernetes, Snapshot
 
 LIBRARY = "libnvidia-ml.so.1"
 """NVML, part of the driver (not of CUDA)."""
 
 _DEVICE_GLOBS = ("nvidiactl", "nvidia[0-9]*", "nvidia-uvm", "nvidia-caps/nvidia-cap[0-9]*")
+
+
+_INDENT = " " * 16
+"""Of a line that belongs to the one above it."""
 
 
 class DeviceFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,6 +161,7 @@ def report_of(snapshot: Snapshot, host: Host | None) -> Report:
     lines += _driver_lines(snapshot)
     for gpu in snapshot.gpus:
         lines += _gpu_lines(gpu)
+    lines += ["", "Attribution", *_attribution_lines(snapshot)]
     readable = sum(gpu.up for gpu in snapshot.gpus)
     healthy = bool(snapshot.gpus) and readable == len(snapshot.gpus)
     lines += ["", f"Result: {readable} of {len(snapshot.gpus)} GPUs can be read" if snapshot.gpus else "Result: no GPU can be read"]
@@ -204,6 +211,52 @@ def _gpu_lines(gpu: Gpu) -> list[str]:
     return lines + [_line("absent", f"{', '.join(names)}: {reason}") for reason, names in reasons.items()]
 
 
+def _attribution_lines(snapshot: Snapshot) -> list[str]:
+    """How well it is known who holds the GPUs, and who does. Trouble here makes no node unhealthy: its GPUs are read all the same."""
+    kubernetes = snapshot.kubernetes
+    if kubernetes is None:
+        where = (
+            "the simulated node has no pods" if snapshot.simulated else "this is no pod of a cluster, or kubernetes.attribution is never"
+        )
+        return [_line("off", f"{where}; kubernetes.attribution=always switches it on")]
+    lines: list[str] = []
+    for name, state in kubernetes.sources.items():
+        lines += _source_lines(name, state)
+    for gpu in snapshot.gpus:
+        for mig_uuid in [one.uuid for one in gpu.medium.mig_instances] if gpu.medium and gpu.medium.mig_instances else [""]:
+            lines.append(_holder_line(gpu, mig_uuid, snapshot, kubernetes))
+    for device in kubernetes.unknown_devices:
+        lines.append(
+            _line("unknown", f"the kubelet has given out {device!r}, which NVML does not know: see docs/attribution.md", good=False)
+        )
+    return lines
+
+
+def _source_lines(name: str, state: SourceState) -> list[str]:
+    title = SOURCES.get(name, name)
+    if state.up:
+        return [_line(title, state.detail or "answers", good=True)]
+    advice = advice_on(name, state.fault)
+    return [_line(title, f"{state.fault}: {state.detail or 'no answer yet'}", good=False)] + ([f"{_INDENT}{advice}"] if advice else [])
+
+
+def _holder_line(gpu: Gpu, mig_uuid: str, snapshot: Snapshot, kubernetes: Kubernetes) -> str:
+    """One device: who holds it, or why nobody does."""
+    device = (gpu.identity.uuid, mig_uuid)
+    holders = [use.holder for use in snapshot.jobs if use.held and (use.holder.gpu_uuid, use.holder.mig_uuid) == device]
+    if holders:
+        found = "; ".join(map(_held, holders))
+    else:
+        reason = next((one.reason for one in kubernetes.unattributed if (one.gpu_uuid, one.mig_uuid) == device), None)
+        found = reason_of(reason) if reason else "not known"
+    return _line(f"GPU {gpu.identity.index}", f"{mig_uuid}: {found}" if mig_uuid else found)
+
+
+def _held(holder: Holder) -> str:
+    marks = "".join(f", {mark}" for mark in marks_of(holder))
+    return f"{title_of(holder)} ({holder.namespace}/{holder.pod}{marks})"
+
+
 def _is_reported(feature: _Feature, gpu: Gpu) -> bool:
     """Zero and an empty list of processes are reports too."""
     value = feature.reported(gpu)
@@ -225,7 +278,7 @@ def _reason(feature: _Feature, gpu: Gpu) -> str:
 
 
 def _advice(fault: str) -> list[str]:
-    return [f"                {_ADVICE[fault]}"] if fault in _ADVICE else []
+    return [f"{_INDENT}{_ADVICE[fault]}"] if fault in _ADVICE else []
 
 
 def _line(name: str, text: str, good: bool | None = None) -> str:

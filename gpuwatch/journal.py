@@ -6,6 +6,8 @@ import structlog
 
 from gpuwatch.snapshot import Gpu, Snapshot
 
+_MAX_TOLD, _MAX_NAMED = 1000, 20
+"""Device ids remembered in all, and named in one line: a broken device plugin may invent new ones for ever."""
 _log = structlog.get_logger("gpuwatch")
 
 
@@ -15,6 +17,7 @@ class Journal:
     def __init__(self) -> None:
         self._before: Snapshot | None = None
         self._told_unsupported: set[tuple[str, frozenset[tuple[str, str]]]] = set()
+        self._told_unknown: set[str] = set()
 
     def note(self, snapshot: Snapshot) -> None:
         """Take the newest snapshot."""
@@ -24,6 +27,17 @@ class Journal:
         known = {gpu.identity.uuid or gpu.identity.index: gpu for gpu in before.gpus} if before is not None else {}
         for gpu in snapshot.gpus:
             self._note_gpu(gpu, known.get(gpu.identity.uuid or gpu.identity.index))
+
+        self._note_unknown(snapshot)
+
+    def _note_unknown(self, snapshot: Snapshot) -> None:
+        """Name each device id that NVML does not know once, when it is clear what NVML knows."""
+        if snapshot.kubernetes is None or not snapshot.ready:
+            return
+        fresh = [device for device in snapshot.kubernetes.unknown_devices if device not in self._told_unknown]
+        if fresh and len(self._told_unknown) < _MAX_TOLD:
+            self._told_unknown.update(fresh)
+            _log.warning("the kubelet has given out devices that NVML does not know", devices=fresh[:_MAX_NAMED], count=len(fresh))
 
     def _note_node(self, snapshot: Snapshot) -> None:
         if snapshot.up:

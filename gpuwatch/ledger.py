@@ -57,18 +57,20 @@ class Ledger:
         self._updated_at = now
         gap = gap if 0.0 <= gap <= self._max_gap_seconds else 0.0
         by_uuid = {gpu.identity.uuid: gpu for gpu in gpus if gpu.identity.uuid}
+        present = set()
         grown = {uuid: self._growth(uuid, gpu) for uuid, gpu in by_uuid.items()}
         uses = []
         for holder in holders:
             gpu = by_uuid.get(holder.gpu_uuid)
             account = self._account(holder, now)
+            present.add(_key(holder))
             if gpu is not None:
                 self._book(account, gpu, grown[holder.gpu_uuid], gap)
             uses.append(_use(account, gpu))
-        return (*uses, *self._ended(now))
+        return (*uses, *self._ended(present, now))
 
     def _account(self, holder: Holder, now: float) -> _Account:
-        key = (holder.gpu_uuid, holder.mig_uuid, holder.namespace, holder.pod, holder.container)
+        key = _key(holder)
         account = self._accounts.get(key)
         if account is None:
             account = self._accounts[key] = _Account(holder, now)
@@ -102,23 +104,28 @@ class Ledger:
                 account.busy_seconds = (account.busy_seconds or 0.0) + share * gap
             return
         if gpu.totals.busy_seconds is not None:
-            account.busy_seconds = (account.busy_seconds or 0.0) + (grown.busy_seconds or 0.0)
+            # The GPU's counter grows by whole reads: what it gained in a read that began before the holder came was never the holder's.
+            account.busy_seconds = min((account.busy_seconds or 0.0) + (grown.busy_seconds or 0.0), account.allocated_seconds)
         if gpu.totals.energy_joules is not None:
             account.energy_joules = (account.energy_joules or 0.0) + (grown.energy_joules or 0.0)
         for name, value in grown.nvlink_bytes.items():
             account.nvlink_bytes[name] = account.nvlink_bytes.get(name, 0) + value
 
-    def _ended(self, now: float) -> list[JobUse]:
+    def _ended(self, present: set[Key], now: float) -> list[JobUse]:
         """Accounts that nobody holds any more: counters only, until their grace is over."""
         ended = []
         for key, account in list(self._accounts.items()):
-            if account.seen_at == now:
+            if key in present:
                 continue
             if now - account.seen_at > self._grace_seconds:
                 del self._accounts[key]
             else:
                 ended.append(_counters(account, held=False))
         return ended
+
+
+def _key(holder: Holder) -> Key:
+    return (holder.gpu_uuid, holder.mig_uuid, holder.namespace, holder.pod, holder.container)
 
 
 def _difference(now: float | None, before: float | None) -> float | None:
@@ -181,6 +188,10 @@ def _own_memory(holder: Holder, gpu: Gpu) -> int | None:
     if not holder.shared:
         memory = gpu.fast.mig_memory.get(holder.mig_uuid) if holder.mig_uuid else gpu.fast.memory
         return None if memory is None else memory.used_bytes
-    used = {process.pid: process.used_bytes for process in gpu.fast.processes or () if process.pid in holder.pids}
+    used: dict[int, int | None] = {}
+    for process in gpu.fast.processes or ():
+        if process.pid in holder.pids:
+            # A process with compute and graphics contexts is listed twice, with the same memory.
+            used[process.pid] = process.used_bytes if used.get(process.pid) is None else used[process.pid]
     known = [value for value in used.values() if value is not None]
     return sum(known) if known and len(known) == len(used) else None

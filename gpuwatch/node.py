@@ -28,6 +28,7 @@ FAULTS_IN_WORDS = {
     "hung": "the driver blocked the reader process; starting it again",
     "start_timeout": "the driver library does not come up; trying again",
     "stalled": "no GPU answers within its deadline",
+    "no_gpu_readable": "no GPU can be read, each for a reason of its own",
 }
 
 
@@ -119,7 +120,7 @@ class Node:
             simulated=self._simulated,
             up=up,
             fault=fault,
-            detail="" if up else (FAULTS_IN_WORDS.get(fault) or self._ending.detail or fault),
+            detail="" if up else self._detail(fault),
             ready=up and self._complete,
             gpus=gpus,
             agent=self._agent(),
@@ -145,15 +146,22 @@ class Node:
         if reading.identity is not None:
             state.identity = reading.identity
             self._hearing.learn(reading.identity)
+            self._let_go(state)
         if reading.fault or reading.fast is not None:
             state.fault = reading.fault
         if reading.fast is not None:
             state.fast, state.fast_at = reading.fast, now
         if reading.medium is not None:
             state.medium, state.medium_at = reading.medium, now
-            state.modes = _modes(reading.medium)
+            state.modes = _modes(reading.medium, state.modes)
         if reading.fault:
             state.fast = state.medium = None
+
+    def _let_go(self, state: _GpuState) -> None:
+        """Another GPU has this index now: whoever had it before is not waited for."""
+        for other in self._gpus.values():
+            if other is not state and other.identity.index == state.identity.index:
+                other.in_this_life = False
 
     def _state(self, reading: GpuReading) -> _GpuState:
         """By UUID. A fault without one is that of the GPU that had this index and has not been heard of since, or of a new unknown one.
@@ -206,7 +214,12 @@ class Node:
             return "reader_down"
         if now - self._hello_at <= self._fast_stale_seconds:
             return "starting"
-        return "stalled" if state.in_this_life or state.identity.index < self._hello.gpu_count else "missing"
+        return "stalled" if state.in_this_life or self._awaited(state.identity.index) else "missing"
+
+    def _awaited(self, index: int) -> bool:
+        """Whether the reader has announced a GPU with this index and told of none yet."""
+        taken = any(state.in_this_life and state.identity.index == index for state in self._gpus.values())
+        return self._hello is not None and index < self._hello.gpu_count and not taken
 
     def _fault(self, gpus: tuple[Gpu, ...]) -> str:
         if self._hello is None:
@@ -215,6 +228,10 @@ class Node:
         if not faults:
             return "starting"
         return faults.pop() if len(faults) == 1 else "no_gpu_readable"
+
+    def _detail(self, fault: str) -> str:
+        """What the last reader said at its end explains nothing once the next one speaks."""
+        return FAULTS_IN_WORDS.get(fault) or (self._hello is None and self._ending.detail) or fault
 
     def _agent(self) -> Agent:
         durations: dict[str, float] = {}
@@ -230,13 +247,10 @@ class Node:
         )
 
 
-def _modes(medium: Medium) -> Modes:
-    return Modes(
-        ecc_enabled=medium.health.ecc_enabled,
-        mig_enabled=medium.mig_enabled,
-        mig_pending=medium.mig_pending,
-        compute_mode=medium.compute_mode,
-    )
+def _modes(medium: Medium, before: Modes) -> Modes:
+    """The modes told now, and those told before where a call failed this time: a failed call does not rename a GPU."""
+    told = {name: getattr(medium, name, None) for name in Modes.__struct_fields__} | {"ecc_enabled": medium.health.ecc_enabled}
+    return Modes(**{name: getattr(before, name) if value is None else value for name, value in told.items()})
 
 
 def _placeholder(index: int) -> str:

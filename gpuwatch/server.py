@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import socket
 import ssl
+from collections.abc import Callable
 from typing import Protocol
 
 import structlog
@@ -24,13 +26,14 @@ from gpuwatch.web.configuration import WebConfigError
 from gpuwatch.web.connection import Connection, Connections, Limits
 from gpuwatch.web.credentials import Credentials
 from gpuwatch.web.document import encode_snapshot
-from gpuwatch.web.gate import Gate
+from gpuwatch.web.gate import MAX_HEADER_BYTES, Gate
 from gpuwatch.web.listener import ListenError, accept_connections, bind
 from gpuwatch.web.page import CONTENT_SECURITY_POLICY, render_page
 from gpuwatch.web.policy import WebPolicy
 
-MAX_HEADER_BYTES = 16384
 _STOP_SECONDS = 1.0
+_RESERVED_FILES = 64
+"""Files that clients never get: a new reader needs a dozen, attribution some more."""
 _TEXT = "text/plain; charset=utf-8"
 
 
@@ -87,6 +90,11 @@ class ServerError(RuntimeError):
     """The server cannot start; one line that names what is wrong."""
 
 
+def connections_allowed(wanted: int, files: int) -> int:
+    """How many of the ``wanted`` connections a process may hold that may open ``files`` files (-1: any number)."""
+    return wanted if files < 0 else min(wanted, max(files - _RESERVED_FILES, files // 2))
+
+
 class Server:
     """Owned by one event loop; ``start``, then ``serve`` until somebody calls ``stop``."""
 
@@ -100,9 +108,11 @@ class Server:
         self._listener: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
         self._state = ServerState()
+        self._shown: Snapshot | None = None
+        self._bodies: dict[Callable[[Snapshot], str | bytes], str | bytes] = {}
         self._connections = Connections(
             Limits(
-                max_connections=settings.max_connections,
+                max_connections=connections_allowed(settings.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
                 header_seconds=settings.header_timeout_seconds,
                 keep_alive_seconds=settings.keep_alive_seconds,
             ),
@@ -202,6 +212,15 @@ class Server:
         pages.router.redirect_slashes = False
         return pages
 
+    def _made(self, make: Callable[[Snapshot], str | bytes]) -> str | bytes:
+        """What ``make`` makes of the present snapshot: once, however many clients ask, so that none of them can delay the others."""
+        snapshot = self._source.snapshot()
+        if snapshot is not self._shown:
+            self._shown, self._bodies = snapshot, {}
+        if make not in self._bodies:
+            self._bodies[make] = make(snapshot)
+        return self._bodies[make]
+
     async def _metrics(self, request: Request) -> Response:
         accept, encoding = request.headers.get("accept", ""), request.headers.get("accept-encoding", "")
         body, headers = self._renderer.render(self._source.snapshot(), accept, encoding)
@@ -219,7 +238,7 @@ class Server:
         return PlainTextResponse(f"{reason or 'the first read is not complete'}\n", 503)
 
     async def _document(self, _request: Request) -> Response:
-        return Response(encode_snapshot(self._source.snapshot()), media_type="application/json")
+        return Response(self._made(encode_snapshot), media_type="application/json")
 
     async def _page(self, _request: Request) -> Response:
-        return HTMLResponse(render_page(self._source.snapshot()), headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY})
+        return HTMLResponse(self._made(render_page), headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY})

@@ -56,6 +56,7 @@ class Modes(Struct, frozen=True, kw_only=True):
     mig_enabled: bool | None = None
     mig_pending: bool | None = None
     compute_mode: str | None = None
+    persistence_mode: bool | None = None
 
 
 class XidCount(Struct, frozen=True, kw_only=True):

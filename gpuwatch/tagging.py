@@ -25,12 +25,16 @@ class Tagger:
     def tag(self, snapshot: Snapshot, views: Views, now: float) -> Snapshot:
         """The snapshot with its holders, what each got, and how well attribution does. ``now``: CLOCK_MONOTONIC."""
         inputs = (
-            views,
+            _facts(views),
             tuple(
                 (
                     gpu.identity.uuid,
+                    gpu.identity.minor_number,
+                    gpu.modes.mig_enabled and gpu.medium is None,
                     gpu.medium.mig_instances if gpu.medium else (),
-                    tuple((process.pid, process.gpu_instance) for process in (gpu.fast.processes or ())) if gpu.fast else (),
+                    tuple((process.pid, process.gpu_instance, process.compute_instance) for process in (gpu.fast.processes or ()))
+                    if gpu.fast
+                    else (),
                 )
                 for gpu in snapshot.gpus
             ),
@@ -50,6 +54,21 @@ class Tagger:
                 unknown_devices=found.unknown_devices,
             ),
         )
+
+
+def _facts(views: Views) -> Views:
+    """The views without what changes at each answer and tells nothing of holders: attribution is done anew only when something did."""
+
+    def settled(state: SourceState) -> SourceState:
+        return SourceState(up=state.up, fault="")
+
+    pods, dra, processes = views.pods, views.dra, views.processes
+    return Views(
+        allocations=msgspec.structs.replace(views.allocations, state=settled(views.allocations.state)),
+        pods=pods and msgspec.structs.replace(pods, state=settled(pods.state)),
+        dra=dra and msgspec.structs.replace(dra, state=settled(dra.state)),
+        processes=processes and msgspec.structs.replace(processes, state=settled(processes.state)),
+    )
 
 
 def states_of(views: Views) -> dict[str, SourceState]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from gpuwatch.device.readings import (
     Activity,
     EccCount,
@@ -14,7 +16,8 @@ from gpuwatch.device.readings import (
     MigInstance,
     Process,
 )
-from gpuwatch.snapshot import Agent, Gpu, Snapshot, Totals
+from gpuwatch.kube.objects import JobRef, SourceState
+from gpuwatch.snapshot import Agent, Gpu, Holder, JobUse, Kubernetes, Snapshot, Totals, Unattributed
 
 GIB = 1 << 30
 HOSTILE = "<script>document.title='owned'</script>\"'&\\\n</style>"
@@ -107,6 +110,36 @@ def node(*gpus: Gpu, simulated: bool = False) -> Snapshot:
     )
 
 
+def held(
+    gpu: Gpu, pod: str = "resnet-worker-0", *, mig_uuid: str = "", kind: str = "TFJob", shared: bool = False, requested: bool = True
+) -> JobUse:
+    """A worker that holds the GPU or its MIG instance."""
+    job = JobRef(kind=kind, name="resnet", replica_type="worker", replica_index="0", framework="tensorflow", framework_reason="owner")
+    holder = Holder(
+        gpu_uuid=gpu.identity.uuid,
+        mig_uuid=mig_uuid,
+        namespace="vision",
+        pod=pod,
+        container="tensorflow",
+        job=job,
+        labels=("vision",),
+        shared=shared,
+        requested=requested,
+        pids=(4242,),
+    )
+    return JobUse(holder=holder, allocated_seconds=60.0, busy_seconds=50.0, utilization_ratio=0.87, nvlink_bytes={"tx": 5})
+
+
+def attributed(*jobs: JobUse, unattributed: tuple[Unattributed, ...] = (), **sources: SourceState) -> Snapshot:
+    """An H100 and an A100 in MIG mode in a cluster; without sources the kubelet and the API server answer."""
+    kubernetes = Kubernetes(
+        sources=sources or {"podresources": SourceState(up=True, fault="", updated_at=100.0), "pods": SourceState(up=True, fault="")},
+        age_seconds={"podresources": 4.0, "pods": 0.0},
+        unattributed=unattributed,
+    )
+    return msgspec.structs.replace(node(), jobs=jobs, kubernetes=kubernetes)
+
+
 def starting() -> Snapshot:
     """A node before its first read."""
     return Snapshot(
@@ -123,6 +156,16 @@ def hostile() -> Snapshot:
         fast=Fast(throttle_reasons=(HOSTILE,), mig_memory={HOSTILE: Memory()}),
         medium=Medium(mig_instances=(MigInstance(uuid=HOSTILE, gpu_instance=1, compute_instance=0, profile=HOSTILE),)),
     )
+    job = JobRef(kind=HOSTILE, name=HOSTILE, replica_type=HOSTILE, replica_index=HOSTILE)
+    uses = tuple(
+        JobUse(holder=Holder(gpu_uuid=HOSTILE, mig_uuid=mig, namespace=HOSTILE, pod=HOSTILE, container=HOSTILE, job=job))
+        for mig in ("", HOSTILE)
+    )
+    kubernetes = Kubernetes(
+        sources={HOSTILE: SourceState(fault=HOSTILE, detail=HOSTILE)},
+        unattributed=(Unattributed(gpu_uuid=HOSTILE, mig_uuid="other", reason=HOSTILE),),
+        unknown_devices=(HOSTILE,),
+    )
     return Snapshot(
         node=HOSTILE,
         timestamp_seconds=0.0,
@@ -132,5 +175,7 @@ def hostile() -> Snapshot:
         driver_version=HOSTILE,
         cuda_version=HOSTILE,
         gpus=(gpu,),
+        jobs=uses,
+        kubernetes=kubernetes,
         agent=Agent(nvml_errors={(HOSTILE, HOSTILE): 1}),
     )

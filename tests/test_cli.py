@@ -103,6 +103,22 @@ def test_unknown_scenario() -> None:
     assert "mixed-fleet" in done.stderr
 
 
+@pytest.mark.parametrize("text", ["gpus: [", "foo: 1", "", "name: x\ndescription: x\ngpus: [{board: nosuch}]", "\t"])
+@pytest.mark.parametrize("command", ["once", "check", "demo"])
+def test_broken_scenario(tmp_path: Path, command: str, text: str) -> None:
+    """A scenario file that cannot be used is a mistake of the command line, refused in one line that names the file."""
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    assert "mine.yaml" in refusal(gpuwatch(command, "--scenario", str(file)))
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-1", "1e300"])
+def test_no_moment_of_a_scenario(seconds: str) -> None:
+    """What is no number of seconds within a range is refused."""
+    assert gpuwatch("once", "--scenario", "idle", "--at", seconds).returncode == 2
+    assert gpuwatch("record", "--seconds", seconds).returncode == 2
+
+
 def test_once_prints_metrics_of_a_simulated_node() -> None:
     """``once`` prints an exposition that says it is simulated and that a strict parser reads."""
     done = gpuwatch("once", "--scenario", "single-h200", "--at", "60", "--node-name", "n1")

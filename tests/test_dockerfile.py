@@ -50,6 +50,7 @@ def test_final_stage_runs_the_agent() -> None:
     environment = " ".join(value for name, value in FINAL_STAGE if name == "ENV")
     assert "NVIDIA_VISIBLE_DEVICES=all" in environment
     assert "NVIDIA_DRIVER_CAPABILITIES=utility" in environment
+    assert "MALLOC_ARENA_MAX=1" in environment
 
 
 def test_copied_sources_exist_and_are_in_context() -> None:

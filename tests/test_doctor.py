@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from gpuwatch import doctor
 from gpuwatch.device.readings import Fast, Identity, Medium, Memory
 from gpuwatch.doctor import DeviceFile, Host, report_of
-from gpuwatch.snapshot import Gpu, Snapshot
+from gpuwatch.kube.objects import SourceState
+from gpuwatch.snapshot import Gpu, Snapshot, Unattributed
+from snapshots import a100_mig, attributed, h100, held
 
 SOUND_HOST = Host(library_path="/usr/lib/libnvidia-ml.so.1", device_files=(DeviceFile(path="/dev/nvidiactl", usable=True),))
 T4 = Gpu(
@@ -84,6 +88,56 @@ def test_simulated_node_says_so() -> None:
     text = "\n".join(report_of(node(T4), None).lines)
     assert "SIMULATED" in text
     assert "library" not in text
+
+
+def attribution_of(snapshot: Snapshot) -> list[str]:
+    """The lines of that part."""
+    lines = report_of(snapshot, SOUND_HOST).lines
+    begin = lines.index("Attribution") + 1
+    return list(lines[begin : lines.index("", begin)])
+
+
+def test_outside_a_cluster_one_line_says_how_to_switch_attribution_on() -> None:
+    """A machine in no cluster misses nothing; the setting is named for whoever wants it."""
+    (line,) = attribution_of(node(T4))
+    assert "no pod of a cluster" in line
+    assert "kubernetes.attribution=always" in line
+
+
+def test_every_device_has_its_holder_or_the_reason() -> None:
+    """Whole GPUs and MIG instances are listed with job, pod and marks, or why nobody holds them."""
+    parent = a100_mig()
+    free = Unattributed(gpu_uuid=parent.identity.uuid, mig_uuid="MIG-1-1", reason="not_allocated")
+    uses = (held(h100(), shared=True), held(h100(), "b", shared=True, requested=False), held(parent, mig_uuid="MIG-1-0"))
+    assert attribution_of(attributed(*uses, unattributed=(free,)))[2:] == [
+        "      GPU 0     TFJob resnet, worker 0 (vision/resnet-worker-0, shared); TFJob resnet, worker 0 (vision/b, shared, not requested)",
+        "      GPU 1     MIG-1-0: TFJob resnet, worker 0 (vision/resnet-worker-0)",
+        "      GPU 1     MIG-1-1: free: given to nobody",
+    ]
+
+
+def test_source_that_is_down_says_why_and_what_to_do() -> None:
+    """The fault, the source's own words and the cure stand together; GPUs that are read stay a healthy node."""
+    snapshot = attributed(
+        podresources=SourceState(fault="permission", detail="kubelet.sock cannot be opened"),
+        pods=SourceState(fault="forbidden", detail="403 pods is forbidden"),
+        processes=SourceState(fault="no_host_pid", detail="the node's processes cannot be seen"),
+    )
+    text = "\n".join(attribution_of(snapshot))
+    assert "BAD kubelet   permission: kubelet.sock cannot be opened" in text
+    assert "runAsUser: 0" in text
+    assert "BAD pods      forbidden: 403 pods is forbidden" in text
+    assert 'list and watch on "pods"' in text
+    assert "hostPID: true" in text
+    assert report_of(snapshot, SOUND_HOST).healthy
+
+
+def test_unknown_device_ids_are_named() -> None:
+    """An id that NVML does not know is shown as the kubelet writes it."""
+    snapshot = attributed()
+    assert snapshot.kubernetes is not None
+    kubernetes = msgspec.structs.replace(snapshot.kubernetes, unknown_devices=("GPU-gone",))
+    assert "'GPU-gone', which NVML does not know" in attribution_of(msgspec.structs.replace(snapshot, kubernetes=kubernetes))[-1]
 
 
 def test_probe_looks_at_this_machine() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from structlog.testing import capture_logs
 
 from gpuwatch.device import nvml
 from gpuwatch.journal import Journal
 from gpuwatch.snapshot import Snapshot
 from pipeline import Pipeline
-from snapshots import h100, node, starting
+from snapshots import attributed, h100, node, starting
 
 NODE = "gpus: [{board: h100-sxm, count: 4}]\n"
 LOSSES = ("nvmlDeviceGetTemperature", "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetHandleByUUID")
@@ -22,6 +23,27 @@ def lines_of(act: Callable[[Journal], None]) -> list[dict[str, Any]]:
     with capture_logs() as logs:
         act(Journal())
     return list(logs)
+
+
+def test_unknown_devices_are_named_once() -> None:
+    """An id that NVML does not know is one line, not one a second; a new one is named, and nothing while no GPU has been read yet."""
+    snapshot = attributed()
+    assert snapshot.kubernetes is not None
+    kubernetes = snapshot.kubernetes
+
+    def having(*devices: str, ready: bool = True) -> Snapshot:
+        return msgspec.structs.replace(snapshot, ready=ready, kubernetes=msgspec.structs.replace(kubernetes, unknown_devices=devices))
+
+    def watch(journal: Journal) -> None:
+        journal.note(having("GPU-1", "GPU-2", "GPU-3", ready=False))
+        for devices in (("GPU-1",), ("GPU-1",), (), ("GPU-1", "GPU-2")):
+            journal.note(having(*devices))
+        for number in range(3000):
+            journal.note(having(f"MIG-{number}"))
+
+    named = [line["devices"] for line in lines_of(watch) if "NVML does not know" in line["event"]]
+    assert named[:2] == [["GPU-1"], ["GPU-2"]]
+    assert len(named) == 1000
 
 
 def test_a_thousand_equal_errors() -> None:

@@ -142,6 +142,32 @@ def test_a_gpu_that_is_gone_after_a_restart() -> None:
     assert faults(node.snapshot(29.0, WALL)) == ["", "missing"]
 
 
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_gpu_whose_index_another_one_took(restarted: bool) -> None:
+    """A GPU that fell off, so that the next one moved up to its index, or that was swapped, is missing; it does not stall."""
+    node = started()
+    if restarted:
+        node.apply(Hello(pid=2, gpu_count=1), 10.0, WALL)
+    told = Identity(index=0, uuid="GPU-1", model="T4")
+    for second in range(10, 30):
+        news = GpuReading(index=0, at=float(second), uuid="GPU-1", identity=told if second == 10 else None, fast=Fast())
+        node.apply(tick(news), float(second), WALL)
+    shown = {gpu.identity.uuid: gpu.fault for gpu in node.snapshot(29.0, WALL).gpus}
+    assert (shown["GPU-0"], shown["GPU-1"]) == ("missing", "")
+
+
+def test_the_detail_is_that_of_the_fault() -> None:
+    """What an earlier reader died of is not told as the reason why the GPUs of the present one cannot be read."""
+    node = started()
+    node.reader_ended(Ending(reason="exited", detail="the reader ended with status 1"), {"exited": 1})
+    node.apply(HELLO, 1.0, WALL)
+    for faults_told, fault in ((("gpu_is_lost", "gpu_is_lost"), "gpu_is_lost"), (("gpu_is_lost", "not_found"), "no_gpu_readable")):
+        node.apply(tick(*(GpuReading(index=i, at=2.0, uuid=f"GPU-{i}", fault=told) for i, told in enumerate(faults_told))), 2.0, WALL)
+        snapshot = node.snapshot(2.0, WALL)
+        assert snapshot.fault == fault
+        assert "status 1" not in snapshot.detail
+
+
 def test_the_reader_ends() -> None:
     """D4: values of a reader that died stay until they are stale, so that a quick restart leaves no gap."""
     node = started()

@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from gpuwatch.server import Server, ServerError
+from gpuwatch.server import Server, ServerError, connections_allowed
+from gpuwatch.web.document import encode_snapshot
+from gpuwatch.web.page import render_page
 from serving import Agent, Settings, ask, serving
 from snapshots import hostile, node, starting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from gpuwatch.snapshot import Snapshot
@@ -45,6 +47,12 @@ class Broken:
         return f"{accept}|{accept_encoding}".encode(), {"Content-Type": "text/plain"}
 
 
+@pytest.mark.parametrize(("files", "allowed"), [(-1, 1024), (1 << 20, 1024), (1024, 960), (64, 32)])
+def test_connections_leave_files_for_the_reader(files: int, allowed: int) -> None:
+    """However many connections are asked for, some of the files that the process may open stay free for a new reader."""
+    assert connections_allowed(1024, files) == allowed
+
+
 def test_metrics_parse_and_belong_to_the_node(running: Running) -> None:
     """/metrics is a strict exposition of the snapshot."""
     answer = running.get("/metrics")
@@ -52,6 +60,24 @@ def test_metrics_parse_and_belong_to_the_node(running: Running) -> None:
     assert answer.status == 200
     assert answer.headers["Content-Type"].startswith("text/plain; version=")
     assert {sample.labels["node"] for sample in samples if "uuid" in sample.labels} == {"gpu-node-1"}
+
+
+@pytest.mark.parametrize("headers", [{"X": "a" * 20_000}, {f"X{number}": "a" * 200 for number in range(90)}], ids=["one", "many"])
+def test_a_large_header_that_comes_at_once_is_refused(running: Running, headers: dict[str, str]) -> None:
+    """The limit of the header holds for one that needs no second look, too."""
+    assert running.get("/metrics", **headers).status == 431
+    assert running.get("/metrics", X="a" * 10_000).status == 200
+
+
+@pytest.mark.parametrize("make", [encode_snapshot, render_page])
+def test_a_page_is_made_once_a_snapshot(running: Running, make: Callable[[Snapshot], str | bytes]) -> None:
+    """However often the page and the JSON are asked for, they are written once for each snapshot, and anew for the next."""
+    server, before = running.server, running.agent.latest
+    first = server._made(make)
+    assert server._made(make) is first
+    running.agent.latest = starting()
+    assert server._made(make) != first
+    running.agent.latest = before
 
 
 def test_metrics_answer_before_the_first_read(running: Running) -> None:

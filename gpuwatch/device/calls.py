@@ -6,7 +6,7 @@ the driver answers        then
 a value                   it is returned
 not supported, no symbol  ``None``; remembered, not asked again until :meth:`Calls.forget` (hourly, MIG change)
 GPU_IS_LOST, twice        :class:`GpuLost`: the pass ends, the GPU is down, the others go on
-any other error           ``None`` this time, counted by call and error
+any other error           ``None`` this time, counted by call and error; so is an exception that is not NVML's
 ========================  =====================================================================================
 
 One wrong answer never takes a GPU down: a GPU is down when it says it is lost in two different calls, or when a whole pass
@@ -35,6 +35,8 @@ _REFUSALS = frozenset(
 """The board or the driver lacks it: a fact about the hardware, no error."""
 _STANDING = frozenset({nvml.INVALID_ARGUMENT, nvml.NO_PERMISSION})
 """Errors that stay as they are when the very first answer was one: counted once, then not asked again."""
+_INSTANCE_CALLS = frozenset({"nvmlGpmMigSampleGet"})
+"""Calls about a MIG instance that go to the GPU's own handle."""
 _LOST_CALLS_NEEDED = 2
 _ALL_ONES = 0xFFFFFFFF
 FIELDS_CALL = "nvmlDeviceGetFieldValues"
@@ -85,7 +87,12 @@ class Calls:
         except NVMLError as error:
             if error.value in nothing:
                 return empty
-            self._note(call, key, error)
+            self._note(call, key, error, passing=on is not None or call in _INSTANCE_CALLS)
+            return None
+        except UnicodeDecodeError as error:
+            result = error.object.decode(errors="replace")
+        except Exception as error:  # noqa: BLE001 (the binding stumbled over an answer: the call failed, not the GPU)
+            self._count_failure(call, type(error).__name__)
             return None
         self._answer(key)
         return result
@@ -98,6 +105,9 @@ class Calls:
             result = self._function(call)(*args)
         except NVMLError as error:
             self._note(call, call, error)
+            return None
+        except Exception as error:  # noqa: BLE001 (as above)
+            self._count_failure(call, type(error).__name__)
             return None
         self._answer(call)
         return result
@@ -127,12 +137,14 @@ class Calls:
         self.rejected[name] += 1
         return None
 
-    def check_count(self, name: str, value: int | None, high: int = 1 << 62) -> int | None:
-        """:meth:`check` for whole numbers from zero; all ones of 32 or 64 bits mean "not available" and fall out of range."""
-        if value is None or (0 <= value <= high and value != _ALL_ONES):
-            return value
-        self.rejected[name] += 1
-        return None
+    def check_whole(self, name: str, value: float | None, low: int, high: int) -> int | None:
+        """:meth:`check` for whole numbers."""
+        checked = self.check(name, value, low, high)
+        return None if checked is None else int(checked)
+
+    def check_count(self, name: str, value: float | None, high: int = 1 << 62) -> int | None:
+        """:meth:`check_whole` from zero; all ones of 32 or 64 bits mean "not available" and are out of range."""
+        return self.check_whole(name, -1 if value == _ALL_ONES else value, 0, high)
 
     def refuses(self, call: str, *args: Any, version: int | None = None, mig: bool = False) -> bool:
         """True when this GPU is known not to support that call."""
@@ -200,7 +212,12 @@ class Calls:
         self._answered += 1
         self._answered_ever.add(key)
 
-    def _note(self, call: str, key: str, error: NVMLError) -> None:
+    def _count_failure(self, call: str, name: str) -> None:
+        self._errors[call, name] += 1
+        self._failed[name] += 1
+
+    def _note(self, call: str, key: str, error: NVMLError, *, passing: bool = False) -> None:
+        """``passing``: what was asked may be gone (a MIG instance), so that "invalid" says nothing about the board."""
         name = nvml.error_name(error)
         code = int(error.value)
         if code in _REFUSALS and key not in self._answered_ever:
@@ -209,9 +226,9 @@ class Calls:
         if code in _REFUSALS:
             # It answered before: once is a surprise (counted), twice in a row is a board that changed, as when MIG is switched on.
             self._answered_ever.discard(key)
-        self._errors[call, name] += 1
-        self._failed[name] += 1
-        if code in _STANDING and key not in self._answered_ever:
+        self._count_failure(call, name)
+        standing = code in _STANDING and not (passing and code == nvml.INVALID_ARGUMENT)
+        if standing and key not in self._answered_ever:
             self.unsupported[key] = name
         if code == nvml.GPU_IS_LOST:
             self._lost_calls.add(call)

@@ -29,11 +29,11 @@ def read_faults(calls: Calls) -> Step:
     yield
     retired = _retired_pages(calls)
     yield
-    action = calls.check("recovery_action", calls.fields(_RECOVERY_ACTION).get(_RECOVERY_ACTION), 0, 64)
+    action = calls.check_whole("recovery_action", calls.fields(_RECOVERY_ACTION).get(_RECOVERY_ACTION), 0, 64)
     health = Health(
         ecc_enabled=enabled,
         ecc_errors=errors,
-        recovery_action=None if action is None else int(action),
+        recovery_action=action,
         **remap,
         **retired,
     )

@@ -16,7 +16,6 @@ _RATIOS = {1: "graphics_ratio", 2: "sm_active_ratio", 3: "sm_occupancy_ratio", 5
 _PIPES = {
     4: "integer",
     7: "tensor_half",
-    8: "tensor_double",
     9: "tensor_integer",
     11: "fp64",
     12: "fp32",

@@ -30,8 +30,9 @@ _COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "excl
 class GpuThread:
     """Reads the GPU with one NVML index and hands each reading to ``emit``.
 
-    The fast tier goes first whenever it is due. The medium tier is a generator that yields between dear calls, so on this one thread
-    a dear call delays a fast pass by its own length at most. A call that hangs costs this GPU only.
+    The fast tier goes first whenever it is due, but never twice in a row while the medium tier waits: a slow driver must not starve it.
+    The medium tier is a generator that yields between dear calls, so on this one thread a dear call delays a fast pass by its own length
+    at most. A call that hangs costs this GPU only.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class GpuThread:
         self._told_unsupported: dict[str, str] = {}
         self._due = {"static": 0.0, "medium": 0.0, "fast": 0.0}
         self._up = False
+        self._fast_was_last = False
 
     def run(self) -> None:
         """Read until :meth:`stop`. A mistake in this code costs this GPU a pass, never its thread."""
@@ -88,10 +90,13 @@ class GpuThread:
     def take_turn(self) -> float:
         """Do what is most urgent; seconds until something is due again."""
         now = self._clock()
-        if now >= self._due["fast"]:
-            self._due["fast"] = _next_tick(self._due["fast"], now, self._options.fast_seconds)
+        medium_waits = self._up and (self._medium is not None or now >= self._due["medium"])
+        if now >= self._due["fast"] and not (medium_waits and self._fast_was_last):
+            self._fast_was_last = True
+            self._due["fast"] = _next_tick(now, self._options.fast_seconds)
             self.read_fast_tier()
-        elif self._up and (self._medium is not None or now >= self._due["medium"]):
+        elif medium_waits:
+            self._fast_was_last = False
             self._step_medium(now)
         else:
             soonest = min(self._due["fast"], self._due["medium"]) if self._up else self._due["fast"]
@@ -143,7 +148,7 @@ class GpuThread:
 
     def _step_medium(self, now: float) -> None:
         if self._medium is None:
-            self._due["medium"] = _next_tick(self._due["medium"], now, self._options.medium_seconds)
+            self._due["medium"] = _next_tick(now, self._options.medium_seconds)
             self._medium, self._medium_seconds = self._read_medium(), 0.0
         try:
             next(self._medium)
@@ -265,8 +270,6 @@ class GpuThread:
         )
 
 
-def _next_tick(due: float, now: float, interval: float) -> float:
-    """The next multiple of the interval after ``now``: ticks that were missed are skipped, never caught up."""
-    if due == 0.0:
-        return now + interval
-    return due + interval * (int((now - due) / interval) + 1)
+def _next_tick(now: float, interval: float) -> float:
+    """The next multiple of the interval: the same for all GPUs, so that their readings share a frame; missed ticks are skipped."""
+    return interval * (int(now / interval) + 1)

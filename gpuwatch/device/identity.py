@@ -6,8 +6,8 @@ from gpuwatch.device import nvml
 from gpuwatch.device.calls import Calls
 from gpuwatch.device.readings import Identity
 
-CLOCKS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}
-"""``nvmlClockType_t``."""
+CLOCKS = {"sm": 1, "memory": 2, "video": 3}
+"""``nvmlClockType_t``. The graphics clock (0) is the SM clock on every board since Maxwell."""
 
 ARCHITECTURES = {2: "kepler", 3: "maxwell", 4: "pascal", 5: "volta", 6: "turing", 7: "ampere", 8: "ada", 9: "hopper", 10: "blackwell"}
 """``NVML_DEVICE_ARCH_*``."""
@@ -43,9 +43,9 @@ def read_identity(calls: Calls, index: int) -> Identity:
         clock_max_hertz=_max_clocks(calls),
         temperature_limit_celsius=_limits(calls),
         temperature_limit_offset_celsius=_limit_offsets(calls),
-        pcie_generation_max=_whole(calls.check("pcie_generation_max", calls.ask("nvmlDeviceGetMaxPcieLinkGeneration"), 1, 10)),
-        pcie_width_max=_whole(calls.check("pcie_width_max", calls.ask("nvmlDeviceGetMaxPcieLinkWidth"), 1, 32)),
-        nvlink_count=_whole(calls.check("nvlink_count", calls.fields(_LINK_COUNT).get(_LINK_COUNT), 0, nvml.MAX_NVLINKS)),
+        pcie_generation_max=calls.check_whole("pcie_generation_max", calls.ask("nvmlDeviceGetMaxPcieLinkGeneration"), 1, 10),
+        pcie_width_max=calls.check_whole("pcie_width_max", calls.ask("nvmlDeviceGetMaxPcieLinkWidth"), 1, 32),
+        nvlink_count=calls.check_whole("nvlink_count", calls.fields(_LINK_COUNT).get(_LINK_COUNT), 0, nvml.MAX_NVLINKS),
         nvlink_speed_bytes_per_second=_link_speed(calls),
     )
 
@@ -70,13 +70,9 @@ def _text(value: str | bytes) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
-
-
 def _max_clocks(calls: Calls) -> dict[str, float]:
     clocks = {}
-    for name in ("sm", "memory"):  # the graphics clock is the SM clock, and each costs 1.4 ms
+    for name in ("sm", "memory"):  # each costs 1.4 ms
         clock = CLOCKS[name]
         if (value := calls.check("clock_max", calls.ask("nvmlDeviceGetMaxClockInfo", clock), 1, 20_000)) is not None:
             clocks[name] = value * MEGAHERTZ

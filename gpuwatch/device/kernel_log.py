@@ -25,7 +25,7 @@ _RECORD_BYTES: Final = 16384
 """A record and its keys are at most half of this; the kernel refuses a buffer that is too small."""
 _BATCH: Final = 1000
 _PAUSE_SECONDS: Final = 0.2
-"""Between full batches: five thousand lines a second at most, a tenth of a core. The kernel overwrites what is not read; that is counted."""
+"""Between full batches: five thousand lines a second at most, a tenth of a core. What is not read is overwritten and counted."""
 _IDLE_SECONDS: Final = 0.2
 _POLL_SECONDS: Final = 1.0
 _RETRY_SECONDS: Final = 30.0

@@ -37,12 +37,12 @@ def read_links(calls: Calls, pcie_bytes_per_second: dict[str, float], *, nvlink_
     yield
     count = nvml.MAX_NVLINKS if nvlink_count is None else nvlink_count
     nvlink = yield from _read_nvlink(calls, count, errors_every_link=errors_every_link)
-    generation = calls.check("pcie_generation", calls.ask("nvmlDeviceGetCurrPcieLinkGeneration"), 1, 10)
-    width = calls.check("pcie_width", calls.ask("nvmlDeviceGetCurrPcieLinkWidth"), 1, 32)
+    generation = calls.check_whole("pcie_generation", calls.ask("nvmlDeviceGetCurrPcieLinkGeneration"), 1, 10)
+    width = calls.check_whole("pcie_width", calls.ask("nvmlDeviceGetCurrPcieLinkWidth"), 1, 32)
     links = Links(
-        pcie_generation=None if generation is None else int(generation),
-        pcie_width=None if width is None else int(width),
-        pcie_replays=calls.check_count("pcie_replays", None if replays is None else int(replays)),
+        pcie_generation=generation,
+        pcie_width=width,
+        pcie_replays=calls.check_count("pcie_replays", replays),
         pcie_bytes_per_second=pcie_bytes_per_second,
         fabric_healthy=_fabric_healthy(calls),
         **nvlink,
@@ -88,7 +88,7 @@ def _link_states(calls: Calls, count: int) -> dict[int, bool]:
 def _counts(calls: Calls, requests: Mapping[str, int | tuple[int, int]]) -> dict[str, int]:
     """Counter fields by name, those that answered."""
     values = calls.fields(*requests.values())
-    checked = {name: calls.check_count("nvlink_counter", _whole(values.get(request))) for name, request in requests.items()}
+    checked = {name: calls.check_count("nvlink_counter", values.get(request)) for name, request in requests.items()}
     return {name: count for name, count in checked.items() if count is not None}
 
 
@@ -101,7 +101,3 @@ def _fabric_healthy(calls: Calls) -> bool | None:
     configuration = (info.healthMask >> _CONFIGURATION_SHIFT) & _CONFIGURATION_MASK
     registered = info.state == _FABRIC_COMPLETED and info.status == 0
     return registered and not faults and configuration in _CONFIGURATION_SOUND
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)

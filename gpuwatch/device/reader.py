@@ -27,11 +27,11 @@ from gpuwatch.device.gpu_thread import GpuThread
 from gpuwatch.device.listening import Listening
 from gpuwatch.device.nvml import Driver, NVMLError
 from gpuwatch.device.readings import Frame, Goodbye, GpuReading, Hello, Tick
-from gpuwatch.device.wire import HEARTBEAT_SECONDS, ReaderOptions, encode
+from gpuwatch.device.wire import HEARTBEAT_SECONDS, MAX_GPUS, ReaderOptions, encode
 
 _LIBRARY_FAULTS = frozenset({"uninitialized", "driver_not_loaded", "library_not_found", "lib_rm_version_mismatch"})
 """When every GPU answers with one of these, the library is down, not the GPUs: the process ends and releases the device files."""
-_GATHER_SECONDS = 0.005
+_GATHER_SECONDS = 0.02
 """The GPUs tick together; their readings travel in one frame."""
 _PR_SET_PDEATHSIG = 1
 Readings = queue.SimpleQueue[GpuReading | None]
@@ -98,6 +98,8 @@ def read_until_down(driver: Driver, options: ReaderOptions, send: Callable[[Fram
         return Goodbye(reason=nvml.error_name(error).lower(), detail=str(error))
     if not count:
         return Goodbye(reason="no_gpu", detail="the driver is loaded and shows no GPU")
+    if count > MAX_GPUS:
+        return Goodbye(reason="unknown", detail=f"the driver says that it has {count} GPUs; at most {MAX_GPUS} are believed")
     send(hello(driver, count))
     readings: Readings = queue.SimpleQueue()
     clock, between = once_clock(options)
@@ -161,7 +163,7 @@ def hello(driver: Driver, count: int) -> Hello:
 def _version(driver: Driver, call: str) -> str | None:
     try:
         return str(getattr(driver, call)())
-    except (NVMLError, AttributeError):
+    except (NVMLError, AttributeError, ValueError):  # the last: text that is no UTF-8
         return None
 
 

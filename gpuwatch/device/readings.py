@@ -49,7 +49,7 @@ class Activity(Struct, frozen=True, kw_only=True):
     tensor_active_ratio: float | None = None
     dram_active_ratio: float | None = None
     pipe_active_ratio: dict[str, float] = {}
-    """Keys: ``fp64``, ``fp32``, ``fp16``, ``integer``, ``tensor_half`` (HMMA), ``tensor_double`` (DMMA), ``tensor_integer`` (IMMA)."""
+    """Keys: ``fp64``, ``fp32``, ``fp16``, ``integer``, ``tensor_half`` (HMMA), ``tensor_integer`` (IMMA)."""
     pcie_bytes_per_second: dict[str, float] = {}
     """Keys: ``rx`` (to the GPU), ``tx`` (from the GPU)."""
     nvlink_bytes_per_second: dict[str, float] = {}
@@ -90,7 +90,7 @@ class Fast(Struct, frozen=True, kw_only=True):
     """Mean over the last second on Ampere (except GA100) and newer, else the board's momentary value: what nvidia-smi calls the draw."""
     power_instant_watts: float | None = None
     clock_hertz: dict[str, float] = {}
-    """Keys: ``graphics``, ``sm``, ``memory``, ``video``."""
+    """Keys: ``sm`` (the graphics clock too), ``memory``, ``video``."""
     performance_state: int | None = None
     throttle_reasons: tuple[str, ...] | None = None
     """Reasons that are active now (names in ``THROTTLE_REASONS``); empty: none is; ``None``: not reported."""
@@ -165,7 +165,7 @@ class Medium(Struct, frozen=True, kw_only=True):
     energy_joules: float | None = None
     temperature_margin_celsius: float | None = None
     power_limit_watts: dict[str, float] = {}
-    """Keys: ``enforced``, ``current``, ``default``, ``min``, ``max``."""
+    """Keys: ``enforced`` (in force now), ``default``, ``min``, ``max``."""
     fan_speed_ratio: dict[int, float] = {}
     throttled_seconds: dict[str, float] = {}
     """The driver's own counters, by reason (names in ``THROTTLE_REASONS`` plus policy names). Empty where it keeps none."""

@@ -8,6 +8,7 @@ Format (JSON): ``answers`` maps ``target|call|arguments`` to the list of answers
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import threading
@@ -143,9 +144,10 @@ def record(output: Path, seconds: float, *, driver: Driver | None = None) -> Non
     """
     recorder = RecordingDriver(driver or nvml.RealDriver())
     recorder.nvmlInit()
-    recorder.nvmlSystemGetDriverVersion()
-    recorder.nvmlSystemGetNVMLVersion()
-    recorder.nvmlSystemGetCudaDriverVersion()
+    output.touch()  # what cannot be written is said now, not after the recording
+    for call in ("nvmlSystemGetDriverVersion", "nvmlSystemGetNVMLVersion", "nvmlSystemGetCudaDriverVersion"):
+        with contextlib.suppress(NVMLError, AttributeError, ValueError):  # a version that is not told stops no reading either
+            getattr(recorder, call)()
     options = ReaderOptions(fast_seconds=1.0, medium_seconds=10.0)
     gpus = [GpuThread(recorder, index, options=options, emit=lambda _: None) for index in range(recorder.nvmlDeviceGetCount())]
     threads = [threading.Thread(target=_read_for, args=(gpu, seconds), daemon=True) for gpu in gpus]
@@ -180,9 +182,10 @@ def anonymise(recording: dict[str, Any]) -> dict[str, Any]:
             for uuid in told:
                 number = sum(one.startswith(str(uuid)[:3]) for one in replaced)
                 replaced.setdefault(str(uuid), f"{str(uuid)[:3]}-00000000-0000-4000-8000-{number:012d}")
-        if key.endswith("|nvmlDeviceGetSerial|") and isinstance(told[0], str):
-            replaced.setdefault(told[0], f"{1_650_000_000_000 + serials}")
-            serials += 1
+        if key.endswith("|nvmlDeviceGetSerial|"):
+            for serial in {one for one in told if isinstance(one, str)} - replaced.keys():
+                replaced[serial] = f"{1_650_000_000_000 + serials}"
+                serials += 1
     pids: dict[int, int] = {}
     return {**recording, "answers": {_renamed(key, replaced): _cleaned(told, replaced, pids) for key, told in recording["answers"].items()}}
 

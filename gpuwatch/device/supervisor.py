@@ -161,8 +161,11 @@ class Supervisor:
             if isinstance(frame, Tick) and frame.log_sequence is not None:
                 # Only now that its events have been taken: the next reader goes on behind them.
                 self._options = msgspec.structs.replace(self._options, log_sequence=frame.log_sequence)
+            # Frames that lie ready are taken without waiting: a flood of them must leave turns for those who scrape.
+            await asyncio.sleep(0)
 
     async def _bury(self, process: asyncio.subprocess.Process) -> None:
+        _close_pipes(process)
         waiting = asyncio.ensure_future(process.wait())
         done, _ = await asyncio.wait({waiting}, timeout=_KILL_SECONDS)
         if not done:
@@ -200,6 +203,14 @@ def _kill(process: asyncio.subprocess.Process) -> bool:
         os.kill(process.pid, signal.SIGKILL)
         return True
     return False
+
+
+def _close_pipes(process: asyncio.subprocess.Process) -> None:
+    """Read no more. asyncio takes a process for ended only when its pipes are, which unread frames or a child of its own may hold open."""
+    for descriptor in (1, 2):
+        pipe = process._transport.get_pipe_transport(descriptor)  # type: ignore[attr-defined]  # noqa: SLF001 (there is no public way)
+        if pipe is not None:
+            pipe.close()
 
 
 def _diagnose(returncode: int | None, last_words: bytes, *, killed: bool) -> Ending:

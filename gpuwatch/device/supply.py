@@ -52,7 +52,6 @@ def _power_limits(calls: Calls) -> dict[str, float]:
     constraints = calls.ask("nvmlDeviceGetPowerManagementLimitConstraints") or (None, None)
     milliwatts = {
         "enforced": calls.ask("nvmlDeviceGetEnforcedPowerLimit"),
-        "current": calls.ask("nvmlDeviceGetPowerManagementLimit"),
         "default": calls.ask("nvmlDeviceGetPowerManagementDefaultLimit"),
         "min": constraints[0],
         "max": constraints[1],
@@ -75,7 +74,7 @@ def _throttled_seconds(calls: Calls) -> Generator[None, None, dict[str, float]]:
     values = calls.fields(*_THROTTLE_FIELDS.values())
     seconds = {}
     for reason, field in _THROTTLE_FIELDS.items():
-        nanoseconds = calls.check_count("throttled", _whole(values.get(field)))
+        nanoseconds = calls.check_count("throttled", values.get(field))
         if nanoseconds is None and reason in _POLICIES and calls.refuses(f"field {field}"):
             yield
             status = calls.ask("nvmlDeviceGetViolationStatus", _POLICIES[reason])
@@ -83,7 +82,3 @@ def _throttled_seconds(calls: Calls) -> Generator[None, None, dict[str, float]]:
         if nanoseconds is not None:
             seconds[reason] = nanoseconds / _NANO
     return seconds
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)

@@ -56,15 +56,10 @@ def read_memory(calls: Calls, *, on: Any = None) -> Memory | None:
         return None
     return Memory(
         total_bytes=info.total,
-        used_bytes=_bytes(calls, "memory_used", info.used, info.total),
-        free_bytes=_bytes(calls, "memory_free", info.free, info.total),
-        reserved_bytes=_bytes(calls, "memory_reserved", reserved, info.total),
+        used_bytes=calls.check_whole("memory_used", info.used, 0, info.total),
+        free_bytes=calls.check_whole("memory_free", info.free, 0, info.total),
+        reserved_bytes=calls.check_whole("memory_reserved", reserved, 0, info.total),
     )
-
-
-def _bytes(calls: Calls, name: str, value: int | None, total: int) -> int | None:
-    checked = calls.check(name, value, 0, total)
-    return None if checked is None else int(checked)
 
 
 def _percent(calls: Calls, name: str, value: float | None) -> float | None:
@@ -106,8 +101,7 @@ def _performance_state(calls: Calls) -> int | None:
     state = calls.ask("nvmlDeviceGetPerformanceState")
     if state is None or state == _UNKNOWN_PERFORMANCE_STATE:
         return None
-    checked = calls.check("performance_state", state, 0, 15)
-    return None if checked is None else int(checked)
+    return calls.check_whole("performance_state", state, 0, 15)
 
 
 def _throttle_reasons(calls: Calls) -> tuple[str, ...] | None:

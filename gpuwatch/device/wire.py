@@ -10,10 +10,12 @@ from typing import Final
 
 import msgspec
 
-from gpuwatch.device.readings import Frame, Struct
+from gpuwatch.device.readings import Frame, Hello, Struct
 
 MAX_FRAME_BYTES: Final = 16 << 20
 """56 MIG instances with their processes need some 100 KiB; more than this is a broken pipe, not a reading."""
+MAX_GPUS: Final = 256
+"""More than any machine holds: a number above it is garbage."""
 HEADER: Final = struct.Struct("<I")
 HEARTBEAT_SECONDS: Final = 1.0
 
@@ -63,6 +65,12 @@ def decode(body: bytes) -> Frame:
     """A frame without its length.
 
     Raises:
-        msgspec.MsgspecError: the bytes are no frame.
+        msgspec.MsgspecError: the bytes are no frame, or one that no reader sends.
     """
-    return _DECODER.decode(body)
+    try:
+        frame = _DECODER.decode(body)
+    except RecursionError:
+        raise msgspec.DecodeError("it is nested too deeply") from None
+    if isinstance(frame, Hello) and not 0 < frame.gpu_count <= MAX_GPUS:
+        raise msgspec.ValidationError(f"it tells of {frame.gpu_count} GPUs; expected 1 to {MAX_GPUS}")
+    return frame

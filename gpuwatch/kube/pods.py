@@ -15,6 +15,7 @@ import msgspec
 from gpuwatch.device.readings import Struct
 from gpuwatch.kube.client import ApiServer
 from gpuwatch.kube.objects import Container, Owner, Pod, Pods, SourceState
+from gpuwatch.kube.tf_config import shorten_tf_config
 from gpuwatch.kube.watch import FAULTS, Resource, Watcher
 
 __all__ = ["FAULTS", "PodSource", "decode_pod", "node_name"]
@@ -38,8 +39,6 @@ _VARIABLES = frozenset(
 _VARIABLE_PREFIXES = ("TF_", "PET_")
 _MAX_VARIABLES = 64
 _MAX_VALUE = 1024
-_MAX_TF_CONFIG = 32768
-"""Characters. A cluster of 500 tasks fits; a text that is cut is no JSON any more and then tells only that it was there."""
 _ANNOTATIONS = frozenset(
     {
         "airflow_version",
@@ -215,7 +214,7 @@ def _environment(variables: list[_Variable] | None) -> dict[str, str]:
         if variable.value is None or variable.value_from is not None or len(kept) >= _MAX_VARIABLES:
             continue
         if name in _VARIABLES or name.startswith(_VARIABLE_PREFIXES):
-            kept[name] = variable.value[: _MAX_TF_CONFIG if name == "TF_CONFIG" else _MAX_VALUE]
+            kept[name] = shorten_tf_config(variable.value) if name == "TF_CONFIG" else variable.value[:_MAX_VALUE]
     return kept
 
 

@@ -57,11 +57,16 @@ class SimulatedSources:
         pods = tuple(pod for pod in self._scenario.pods if pod.covers(t))
         state = SourceState(up=True, fault="", updated_at=self._now())
         allocations = tuple(one for pod in pods for one in self._allocations(pod, t))
+        owners = {one.pid: one for pod in pods for one in self._owners(pod, t)}
         return Views(
             allocations=Allocations(state=state, allocations=allocations),
             pods=Pods(state=state, pods=tuple(_pod(pod) for pod in pods)),
-            processes=ProcessOwners(state=state, owners={owner.pid: owner for pod in pods for owner in self._owners(pod, t)}),
+            processes=ProcessOwners(state=state, owners=self._strangers(t) | owners),
         )
+
+    def _strangers(self, t: float) -> dict[int, ProcessOwner]:
+        """Every process on a GPU as one outside every pod; those of pods are put in their place."""
+        return {holder.pid: ProcessOwner(pid=holder.pid) for gpu in self._gpus for holder in gpu.holders_at(t)}
 
     def _allocations(self, pod: ScenarioPod, t: float) -> Iterable[Allocation]:
         for text in pod.devices:

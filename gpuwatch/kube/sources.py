@@ -30,6 +30,10 @@ class Wishes(Protocol):
         """Between two questions to the kubelet."""
 
     @property
+    def resource_claims(self) -> bool:
+        """Whether to follow ResourceClaims, to know administrative ones."""
+
+    @property
     def processes(self) -> bool:
         """Whether to map processes to pods."""
 
@@ -45,7 +49,8 @@ class KubeSources:
         self._allocations = PodResources(socket_of(Path(wishes.kubelet_root)), interval_seconds=wishes.allocations_interval_seconds)
         self._processes = _ProcessThread(ProcessSource(Path(wishes.proc_root))) if wishes.processes else None
         self._pods = PodSource(api_server(node), node, on_change=self._allocations.poke) if ask_api_server else None
-        self._dra = DraSource(api_server(node), node) if ask_api_server else None
+        claims = api_server(node) if ask_api_server and wishes.resource_claims else None
+        self._dra = DraSource(api_server(node), node, claims_api=claims) if ask_api_server else None
 
     def start(self) -> None:
         """Begin; nothing here waits for an answer."""

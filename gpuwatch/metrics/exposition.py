@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from gpuwatch.metrics.catalog import METRICS
 from gpuwatch.metrics.negotiation import Format, format_of, gzip_allowed
@@ -90,9 +90,7 @@ class Exposition:
 
 
 def process_registry() -> CollectorRegistry:
-    """A registry with what prometheus_client knows of this process: CPU, memory, open files, Python version, garbage collection."""
+    """A registry with what prometheus_client knows of this process: CPU, memory, open files."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    PlatformCollector(registry=registry)
-    GCCollector(registry=registry)
     return registry

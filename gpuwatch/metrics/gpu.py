@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from gpuwatch.snapshot import Gpu, Snapshot, Totals
 
 _IDLE = "idle"
-_THROTTLES = tuple(reason for reason in THROTTLE_REASONS.values() if reason != _IDLE)
+_NO_THROTTLES = frozenset({_IDLE, "application_clocks", "display_clocks", "sync_boost"})
+"""Reasons that hold the clocks where somebody wanted them."""
+_THROTTLES = tuple(reason for reason in THROTTLE_REASONS.values() if reason not in _NO_THROTTLES)
 _FACTS = metrics_by_name()["gpuwatch_gpu_info"].labels[len(GPU_LABELS) :]
 
 
@@ -41,6 +43,7 @@ def _facts(snapshot: Snapshot, gpu: Gpu) -> tuple[str, ...]:
         "mig_mode": _mode(modes.mig_enabled),
         "mig_mode_pending": _mode(modes.mig_pending),
         "compute_mode": modes.compute_mode,
+        "persistence_mode": _mode(modes.persistence_mode),
     }
     return tuple(facts[label] or "" for label in _FACTS)
 
@@ -54,7 +57,7 @@ def total_rows(totals: Totals) -> Rows:
     yield "gpuwatch_gpu_busy_seconds_total", totals.busy_seconds
     yield "gpuwatch_gpu_energy_joules_total", totals.energy_joules
     throttled = totals.throttled_seconds
-    yield "gpuwatch_gpu_throttled_seconds_total", {reason: seconds for reason, seconds in throttled.items() if reason != _IDLE}
+    yield "gpuwatch_gpu_throttled_seconds_total", {reason: seconds for reason, seconds in throttled.items() if reason not in _NO_THROTTLES}
 
 
 def limit_rows(identity: Identity) -> Rows:
@@ -103,7 +106,6 @@ def medium_rows(medium: Medium) -> Rows:
     """Limits, fans and modes, which move slowly."""
     if medium.activity is not None:
         yield from _activity_rows(medium.activity)
-    yield "gpuwatch_gpu_persistence_mode", medium.persistence_mode
     yield "gpuwatch_gpu_bar1_used_bytes", medium.bar1_used_bytes
     yield "gpuwatch_gpu_temperature_margin_celsius", medium.temperature_margin_celsius
     yield "gpuwatch_gpu_power_limit_watts", medium.power_limit_watts

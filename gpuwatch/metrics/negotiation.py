@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder, generate_latest
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 _OPENMETRICS = "application/openmetrics-text"
 _UNDERSCORES = "underscores"
+_SOUND = re.compile(r"[a-z/-]+; version=[0-9.]{1,16}; charset=utf-8(?:; escaping=([a-z0-9-]+))?", re.ASCII)
 
 
 class Format(NamedTuple):
@@ -32,8 +34,11 @@ def format_of(accept: str) -> Format:
         generate, content_type = choose_encoder(accept)
     except TypeError:  # a version that is no number, such as "latest", is compared with one
         generate, content_type = generate_latest, CONTENT_TYPE_PLAIN_0_0_4
-    escaping = content_type.partition("escaping=")[2] or _UNDERSCORES
-    return Format(content_type, content_type.startswith(_OPENMETRICS), escaping, generate)
+    sound = _SOUND.fullmatch(content_type)
+    if sound is None:
+        # The library repeats a version as the client wrote it, whatever it is: neither our header nor what we keep may grow with it.
+        return Format(CONTENT_TYPE_PLAIN_0_0_4, openmetrics=False, escaping=_UNDERSCORES, generate=generate_latest)
+    return Format(content_type, content_type.startswith(_OPENMETRICS), sound.group(1) or _UNDERSCORES, generate)
 
 
 def gzip_allowed(accept_encoding: str) -> bool:

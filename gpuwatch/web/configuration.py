@@ -130,6 +130,8 @@ def read_web_config(path: Path) -> WebConfig:
 def read_file(what: str, path: Path) -> bytes:
     """Bytes of a small file; raises :class:`WebConfigError` that names ``what`` and the path."""
     try:
+        if path.is_fifo():
+            raise WebConfigError(f"{what} {path}: a pipe; reading it could wait for ever")
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:

@@ -4,6 +4,12 @@ Shape: the fields of :class:`gpuwatch.snapshot.Snapshot`, all of them, in their 
 "not reported"; a key that is missing from a mapping is not reported either; zero is zero. Tuples become lists. Mappings with numbers as
 keys (links, fans) have them as text. ``agent.nvml_errors``, which counts by call and error, becomes a list of objects
 ``{"call": …, "error": …, "count": …}``.
+
+``jobs`` has one object for each container and device: ``holder`` names the device (``gpu_uuid``, ``mig_uuid``), the container and its
+``job`` (``kind``, ``name``, ``replica_type``, …); beside it stand the counters and what the holder gets now. ``held`` is false for a
+while after the end, with the last counters. ``holder.labels`` are the values of the chosen pod labels in the order of the setting.
+``kubernetes`` is ``null`` when attribution is off; else it has the state and age of each source, every device without a holder with its
+reason, and the device ids that NVML does not know. Ages are seconds; ``updated_at`` is on the machine's monotonic clock.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ from gpuwatch.web.credentials import BusyError, Credentials
 from gpuwatch.web.policy import WebPolicy
 
 PROBES = frozenset({"/healthz", "/readyz"})
+MAX_HEADER_BYTES = 16384
+"""All header lines together. The parser only sees to headers that never end; one that comes whole is measured here."""
 MAX_BODY_BYTES = 65536
 """No page reads a body; one announced above this is refused before its first byte."""
 _HEADERS = {
@@ -94,6 +96,8 @@ class Gate:
 
     async def _refuse(self, scope: Scope) -> Response | None:
         """The answer to a request that may not pass; ``None``: it may."""
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
+            return PlainTextResponse(f"a header of at most {MAX_HEADER_BYTES} bytes is accepted\n", 431)
         headers = Headers(scope=scope)
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length[:20]) > MAX_BODY_BYTES:

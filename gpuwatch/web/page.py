@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable
 from html import escape
 from importlib import resources
 
 from gpuwatch.device.readings import Fast, Links, Medium, Memory, MigInstance
 from gpuwatch.snapshot import Gpu, Snapshot
+from gpuwatch.web.holders import Holders, attribution
+from gpuwatch.web.markup import NOT_REPORTED, gibibytes, meter, number, of, ratio, table, text
 
-NOT_REPORTED = '<span class="na">n/a</span>'
 _STYLE = resources.files("gpuwatch.web").joinpath("page.css").read_text(encoding="utf-8")
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 CONTENT_SECURITY_POLICY = (
@@ -36,6 +36,7 @@ _LINKS = (("/metrics", "Prometheus metrics"), ("/api/v1/snapshot", "JSON"), ("/h
 def render_page(snapshot: Snapshot) -> str:
     """The whole HTML document."""
     node = escape(snapshot.node)
+    holders = Holders(snapshot)
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -43,8 +44,8 @@ def render_page(snapshot: Snapshot) -> str:
         f'<meta http-equiv="refresh" content="{_REFRESH_SECONDS}">'
         f'<title>gpuwatch on {node}</title><link rel="icon" href="data:,"><style>{_STYLE}</style></head><body>'
         f"{_banner(snapshot)}<header><h1>{node or 'unnamed node'}</h1>{_facts(snapshot)}</header><main>{_state(snapshot)}"
-        f"{_gpus(snapshot.gpus)}{_mig(snapshot.gpus)}{_links(snapshot.gpus)}</main>"
-        f'<footer><nav aria-label="Other forms of this page"><ul>{"".join(_link(path, text) for path, text in _LINKS)}</ul></nav>'
+        f"{_gpus(snapshot.gpus, holders)}{_mig(snapshot.gpus, holders)}{attribution(snapshot.kubernetes)}{_links(snapshot.gpus)}</main>"
+        f'<footer><nav aria-label="Other forms of this page"><ul>{"".join(_link(path, words) for path, words in _LINKS)}</ul></nav>'
         "</footer></body></html>\n"
     )
 
@@ -57,7 +58,7 @@ def _banner(snapshot: Snapshot) -> str:
 
 def _facts(snapshot: Snapshot) -> str:
     facts = (("gpuwatch", snapshot.version), ("driver", snapshot.driver_version), ("CUDA", snapshot.cuda_version))
-    return "<p>" + " · ".join(f"{name} {_text(value)}" for name, value in facts) + "</p>"
+    return "<p>" + " · ".join(f"{name} {text(value)}" for name, value in facts) + "</p>"
 
 
 def _state(snapshot: Snapshot) -> str:
@@ -71,22 +72,32 @@ def _state(snapshot: Snapshot) -> str:
     return f'<p class="state good" role="status"><strong>{total} answering.</strong></p>'
 
 
-def _gpus(gpus: tuple[Gpu, ...]) -> str:
-    heads = ("GPU", "State", "Utilisation", "Memory", "Power", "Temperature", "Throttled by", "Processes")
-    return _table("GPUs", heads, (_gpu_row(gpu) for gpu in gpus)) if gpus else '<p class="empty">No GPU has been seen yet.</p>'
+def _gpus(gpus: tuple[Gpu, ...], holders: Holders) -> str:
+    if not gpus:
+        return '<p class="empty">No GPU has been seen yet.</p>'
+    heads = ("Utilisation", "Memory", "Power", "Temperature", "Throttled by", "Processes")
+    return table("GPUs", ("GPU", "State", *_held_by(holders), *heads), (_gpu_row(gpu, holders) for gpu in gpus))
 
 
-def _gpu_row(gpu: Gpu) -> tuple[str, ...]:
+def _held_by(holders: Holders) -> tuple[str, ...]:
+    """The heading of the column that only a node in a cluster has."""
+    return ("Held by",) if holders.known else ()
+
+
+def _gpu_row(gpu: Gpu, holders: Holders) -> tuple[str, ...]:
     fast, medium = gpu.fast or Fast(), gpu.medium or Medium()
+    uuid, instances = gpu.identity.uuid, len(medium.mig_instances)
+    holder = holders.cell_of_parent(uuid, instances) if instances else holders.cell(uuid)
     return (
         f"<b>{gpu.identity.index} · {escape(gpu.identity.model) or 'unknown model'}</b><code>{escape(gpu.identity.uuid)}</code>",
         _gpu_state(gpu),
-        _ratio(fast.utilization_ratio),
+        *((holder,) if holders.known else ()),
+        ratio(fast.utilization_ratio),
         _memory(fast.memory),
-        _of(_number(fast.power_watts, "W"), _number(medium.power_limit_watts.get("enforced"), "W")),
+        of(number(fast.power_watts, "W"), number(medium.power_limit_watts.get("enforced"), "W")),
         _temperature(gpu),
         _throttle(fast.throttle_reasons),
-        _text(None if fast.processes is None else str(len(fast.processes))),
+        text(None if fast.processes is None else str(len(fast.processes))),
     )
 
 
@@ -100,21 +111,21 @@ def _gpu_state(gpu: Gpu) -> str:
 def _memory(memory: Memory | None) -> str:
     if memory is None:
         return NOT_REPORTED
-    shown = _of(_bytes(memory.used_bytes), _bytes(memory.total_bytes))
+    shown = of(gibibytes(memory.used_bytes), gibibytes(memory.total_bytes))
     if memory.used_bytes is None or not memory.total_bytes:
         return shown
-    return shown + _meter(memory.used_bytes / memory.total_bytes)
+    return shown + meter(memory.used_bytes / memory.total_bytes)
 
 
 def _temperature(gpu: Gpu) -> str:
     """Against what this board calls too hot: the margin where it reports one, else its slowdown limit."""
     fast, medium = gpu.fast or Fast(), gpu.medium or Medium()
-    now = _number(fast.temperature_celsius.get("gpu"), "°C")
+    now = number(fast.temperature_celsius.get("gpu"), "°C")
     margin, slowdown = medium.temperature_margin_celsius, gpu.identity.temperature_limit_celsius.get("slowdown")
     if margin is not None:
-        return f"{now}<small>{_number(abs(margin), '°C')} {'below' if margin >= 0 else 'above'} its limit</small>"
+        return f"{now}<small>{number(abs(margin), '°C')} {'below' if margin >= 0 else 'above'} its limit</small>"
     if gpu.up and slowdown is not None:
-        return f"{now}<small>slows down at {_number(slowdown, '°C')}</small>"
+        return f"{now}<small>slows down at {number(slowdown, '°C')}</small>"
     return now
 
 
@@ -127,25 +138,26 @@ def _throttle(reasons: tuple[str, ...] | None) -> str:
     return "nothing (idle)" if reasons else "nothing"
 
 
-def _mig(gpus: tuple[Gpu, ...]) -> str:
-    rows = [_mig_row(gpu, instance) for gpu in gpus for instance in (gpu.medium.mig_instances if gpu.medium else ())]
-    return _table("MIG instances", ("MIG instance", "GPU", "Memory", "SM active"), rows) if rows else ""
+def _mig(gpus: tuple[Gpu, ...], holders: Holders) -> str:
+    rows = [_mig_row(gpu, instance, holders) for gpu in gpus for instance in (gpu.medium.mig_instances if gpu.medium else ())]
+    return table("MIG instances", ("MIG instance", "GPU", *_held_by(holders), "Memory", "SM active"), rows) if rows else ""
 
 
-def _mig_row(gpu: Gpu, instance: MigInstance) -> tuple[str, ...]:
+def _mig_row(gpu: Gpu, instance: MigInstance, holders: Holders) -> tuple[str, ...]:
     memory = (gpu.fast.mig_memory.get(instance.uuid) if gpu.fast else None) or Memory(total_bytes=instance.memory_total_bytes)
     activity = gpu.medium.mig_activity.get(instance.uuid) if gpu.medium else None
     return (
-        f"<b>{_text(instance.profile)}</b><code>{escape(instance.uuid)}</code>",
+        f"<b>{text(instance.profile)}</b><code>{escape(instance.uuid)}</code>",
         f"{gpu.identity.index} <small>instance {instance.gpu_instance}, compute {instance.compute_instance}</small>",
+        *((holders.cell(gpu.identity.uuid, instance.uuid),) if holders.known else ()),
         _memory(memory),
-        _ratio(activity.sm_active_ratio if activity else None),
+        ratio(activity.sm_active_ratio if activity else None),
     )
 
 
 def _links(gpus: tuple[Gpu, ...]) -> str:
     heads = ("GPU", "PCIe generation", "PCIe width", "NVLink")
-    return _table("Links", heads, (_links_row(gpu) for gpu in gpus)) if gpus else ""
+    return table("Links", heads, (_links_row(gpu) for gpu in gpus)) if gpus else ""
 
 
 def _links_row(gpu: Gpu) -> tuple[str, ...]:
@@ -153,53 +165,11 @@ def _links_row(gpu: Gpu) -> tuple[str, ...]:
     up = f"{sum(links.nvlink_up.values())} of {len(links.nvlink_up)} up" if links.nvlink_up else NOT_REPORTED
     return (
         f"<b>{gpu.identity.index}</b>",
-        _of(_number(links.pcie_generation, ""), _number(gpu.identity.pcie_generation_max, "")),
-        _of(_number(links.pcie_width, ""), _number(gpu.identity.pcie_width_max, "")),
+        of(number(links.pcie_generation, ""), number(gpu.identity.pcie_generation_max, "")),
+        of(number(links.pcie_width, ""), number(gpu.identity.pcie_width_max, "")),
         up,
     )
 
 
-def _table(caption: str, heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """A table that a narrow screen shows as cards: each cell carries its heading. Cells are HTML already."""
-    head = "".join(f'<th role="columnheader" scope="col">{name}</th>' for name in heads)
-    body = "".join(_row(heads, row) for row in rows)
-    table = (
-        f'<table role="table"><caption>{caption}</caption><thead role="rowgroup"><tr role="row">{head}</tr></thead>'
-        f'<tbody role="rowgroup">{body}</tbody></table>'
-    )
-    return f"<section><h2>{caption}</h2>{table}</section>"
-
-
-def _row(heads: tuple[str, ...], row: tuple[str, ...]) -> str:
-    # The roles are spelled out because some browsers forget them once the style sheet turns rows into cards.
-    cells = "".join(f'<td role="cell" data-head="{name}"><div>{cell}</div></td>' for name, cell in zip(heads[1:], row[1:], strict=True))
-    return f'<tr role="row"><th role="rowheader" scope="row">{row[0]}</th>{cells}</tr>'
-
-
-def _link(path: str, text: str) -> str:
-    return f'<li><a href="{path}">{path}</a> {text}</li>'
-
-
-def _text(value: str | None) -> str:
-    return NOT_REPORTED if value is None else escape(value)
-
-
-def _number(value: float | None, unit: str) -> str:
-    return NOT_REPORTED if value is None else f"{value:,.0f}{chr(160) if unit else ''}{unit}"
-
-
-def _of(value: str, limit: str) -> str:
-    return value if value == limit == NOT_REPORTED else f"{value} of {limit}"
-
-
-def _bytes(value: int | None) -> str:
-    return NOT_REPORTED if value is None else f"{value / 2**30:,.1f}{chr(160)}GiB"
-
-
-def _ratio(value: float | None) -> str:
-    return NOT_REPORTED if value is None else f"{value * 100:.0f}{chr(160)}%{_meter(value)}"
-
-
-def _meter(share: float) -> str:
-    """A bar for the eye; the number beside it says the same to everybody else."""
-    return f'<svg aria-hidden="true"><rect width="{min(max(share, 0.0), 1.0):.1%}" height="100%"/></svg>'
+def _link(path: str, words: str) -> str:
+    return f'<li><a href="{path}">{path}</a> {words}</li>'

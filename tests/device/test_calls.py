@@ -80,6 +80,51 @@ def test_standing_errors_are_counted_once(code: int) -> None:
     assert [error.count for error in calls.take_errors()] == [3]
 
 
+def test_an_instance_that_went_away_says_nothing_about_the_board() -> None:
+    """M1: "invalid argument" about a MIG instance is never remembered: the next instance with that number may answer."""
+    calls, driver = calls_of("gpus: [{board: h200-sxm, mig: [3g.71gb, 3g.71gb]}]\n")
+    handle = driver.nvmlDeviceGetMigDeviceHandleByIndex(calls.handle, 0)
+    questions = (
+        lambda: calls.ask("nvmlGpmMigSampleGet", 1, driver.nvmlGpmSampleAlloc()),
+        lambda: calls.ask("nvmlDeviceGetMemoryInfo", on=handle),
+    )
+    for question in questions:
+        for call in ("nvmlGpmMigSampleGet", "nvmlDeviceGetMemoryInfo"):
+            driver.fail(call, nvml.INVALID_ARGUMENT)
+        assert question() is None
+        driver.mend()
+        assert question() is not None
+    assert calls.unsupported == {}
+
+
+def test_text_that_is_no_utf8() -> None:
+    """A name with a broken byte is shown with a mark in its place; pynvml raises where NVML has answered."""
+    calls, driver = calls_of()
+
+    def stumble(_: object) -> str:
+        return b"NVIDIA \xff100".decode()
+
+    driver.answer("nvmlDeviceGetName", stumble)
+    assert calls.ask("nvmlDeviceGetName") == "NVIDIA \N{REPLACEMENT CHARACTER}100"
+    assert calls.take_errors() == ()
+
+
+@pytest.mark.parametrize("error", [TypeError, ValueError, KeyError, AttributeError])
+def test_a_binding_that_stumbles_costs_one_call(error: type[Exception]) -> None:
+    """An exception that is not NVML's is an error of that call, counted under its type, and asked again."""
+    calls, driver = calls_of()
+
+    def stumble(_: object) -> None:
+        raise error
+
+    driver.answer(MODE, stumble)
+    driver.answer("nvmlGpmSampleAlloc", stumble)
+    assert (calls.ask(MODE), calls.ask_driver("nvmlGpmSampleAlloc"), calls.complete) == (None, None, False)
+    assert {each.error for each in calls.take_errors()} == {error.__name__}
+    driver.mend()
+    assert calls.ask(MODE) is not None
+
+
 def test_codes_newer_than_the_binding_have_a_name() -> None:
     """An error code that nobody knows yet is counted under its number."""
     calls, driver = calls_of()

@@ -69,6 +69,30 @@ def test_a_lost_gpu_comes_back(code: int) -> None:
     assert back.totals.busy_seconds > before.totals.busy_seconds
 
 
+def test_slow_calls_do_not_starve_the_medium_tier() -> None:
+    """A driver so slow that a fast pass takes longer than its interval still gets its medium tier read, step by step in between."""
+    pipeline = Pipeline(H200)
+    calls = pipeline.driver.log = SlowLog(pipeline)
+    thread, turns = pipeline.threads[0], 0
+    while not any(reading.medium for reading in pipeline.readings):
+        thread.take_turn()
+        turns += 1
+        assert turns < 200, f"no medium reading after {len(calls)} calls"
+
+
+class SlowLog(list[tuple[str, tuple[object, ...]]]):
+    """Takes note of each call, which lasts 100 ms."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        super().__init__()
+        self._pipeline = pipeline
+
+    def append(self, call: tuple[str, tuple[object, ...]]) -> None:
+        """Let the time of the call pass."""
+        super().append(call)
+        self._pipeline.node.t += 0.1
+
+
 def test_two_lost_calls_make_a_lost_gpu() -> None:
     """D1: one call that says the GPU is lost does not take it down; two different ones do."""
     pipeline = Pipeline(H200)

@@ -101,6 +101,13 @@ def values_of(one: GpuReading) -> tuple[Any, ...]:
     )
 
 
+def test_a_serial_that_was_not_told_at_once() -> None:
+    """A serial number that came after a failed call is replaced like any other."""
+    serial = "1323520011223"
+    clean = anonymise({"answers": {"gpu0|nvmlDeviceGetSerial|": [{"error": nvml.UNKNOWN}, serial]}})
+    assert serial not in json.dumps(clean)
+
+
 def test_equal_names_stay_equal() -> None:
     """One UUID or process is the same made-up one wherever it stands, and different ones stay different."""
     readings, recording = recorded(Node("gpus: [{board: t4, count: 3, loads: [{kind: tiny}]}]\n"))

@@ -133,6 +133,21 @@ def test_chatty_library_does_no_harm() -> None:
     assert (ending.reason, [type(frame) for frame in frames]) == ("done", [Hello, Tick])
 
 
+def test_flood_leaves_turns_for_others() -> None:
+    """Frames that come in thousands are taken one a turn of the event loop, so that scrapes are answered in between."""
+
+    async def live() -> int:
+        heard, most, before = Heard(), 0, 0
+        life = asyncio.create_task(heard.supervise(HELLO + "os.write(1, encode(Tick()) * 4000); send(Goodbye(reason='done'))").run_life())
+        while not life.done():
+            await asyncio.sleep(0)
+            most, before = max(most, len(heard.frames) - before), len(heard.frames)
+        assert before == 4001
+        return most
+
+    assert asyncio.run(live()) <= 2
+
+
 @given(garbage=st.binary(min_size=1, max_size=64))
 @settings(max_examples=15)
 def test_any_garbage_is_an_end_with_a_reason(garbage: bytes) -> None:
@@ -244,6 +259,28 @@ def test_unkillable_readers_are_limited(tmp_path: Path, monkeypatch: pytest.Monk
         for pid in started():
             with contextlib.suppress(ProcessLookupError):
                 kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os\nos.write(1, b'\\xff' * 8)\nwhile True: os.write(1, b'x' * 65536)",
+        "import os, subprocess\nsubprocess.Popen(['sleep', '20'])\nos.write(1, b'\\xff' * 8)",
+    ],
+    ids=["unread megabytes", "a child with the pipes"],
+)
+def test_a_dead_reader_is_not_left_behind(code: str) -> None:
+    """A reader whose pipes outlive it (nobody read them, or the driver's own helper holds them) is buried, and the next one starts."""
+
+    async def live() -> Heard:
+        heard = Heard()
+        supervisor = heard.supervise(code)
+        async with running(supervisor):
+            await until(lambda: len(heard.endings) >= 4, "four lives")
+            assert not supervisor._left_behind
+        return heard
+
+    assert {ending.reason for ending in asyncio.run(live()).endings} == {"protocol"}
 
 
 def test_real_reader_ends_after_once() -> None:

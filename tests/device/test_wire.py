@@ -49,6 +49,21 @@ def test_garbage_is_refused(body: bytes) -> None:
         assert isinstance(decode(body), Hello | Tick | Goodbye)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\x82\xa4type\xa4tick\xa1z" + b"\x91" * 200_000,
+        msgspec.msgpack.encode(Hello(pid=1, gpu_count=0)),
+        msgspec.msgpack.encode(Hello(pid=1, gpu_count=1 << 40)),
+    ],
+    ids=["nested", "no GPU", "too many GPUs"],
+)
+def test_a_frame_that_would_harm_the_agent_is_refused(body: bytes) -> None:
+    """What decodes to no end, or makes the agent wait for GPUs that cannot exist, is garbage like any other."""
+    with pytest.raises(msgspec.MsgspecError):
+        decode(body)
+
+
 @given(cut=st.integers(min_value=0, max_value=len(encode(FRAMES[2])) - HEADER.size - 1))
 def test_cut_frame_is_refused(cut: int) -> None:
     """A frame that lost its end is never taken for a shorter one."""

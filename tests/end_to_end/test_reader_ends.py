@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
+import socket
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +71,32 @@ def test_reader_is_replaced(nodes: dict[signal.Signals, Daemon], number: signal.
     assert (line["level"], line["reason"]) == ("warning", reason)
     assert (number.name if reason != "hung" else "silent for 3 s") in line["detail"]
     assert daemon.broken == []
+
+
+def test_a_second_signal_changes_nothing(tmp_path: Path) -> None:
+    """An agent that is asked to end again and again, until it has, still ends well."""
+    with demo(tmp_path, NODE, watch=False) as daemon:
+        reader = daemon.reader()
+        while daemon.process.poll() is None:
+            daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.process.returncode == 0
+    wait_for(lambda: not Path(f"/proc/{reader}").exists(), "the end of the reader")
+
+
+def test_idle_clients_leave_room_for_a_new_reader(tmp_path: Path) -> None:
+    """D4: more idle connections than the process may open files do not keep it from starting a new reader."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (96, limits[1]))
+        daemon = stack.enter_context(demo(tmp_path, NODE, watch=False))
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        host, port = daemon.url.removeprefix("http://").split(":")
+        for _ in range(200):
+            stack.enter_context(socket.create_connection((host, int(port))))
+        old = daemon.reader()
+        os.kill(old, signal.SIGKILL)
+        wait_for(lambda: [pid for pid in daemon.readers if pid != old], "a new reader")
 
 
 def assert_kept(seen: list[Seen]) -> None:

@@ -37,7 +37,7 @@ def test_recorded_training_job_is_whole() -> None:
     assert chief.labels["training.kubeflow.org/replica-type"] == "chief"
     (container,) = chief.containers
     assert container.name == "tensorflow"
-    assert json.loads(container.environment["TF_CONFIG"])["task"] == {"type": "chief", "index": 0}
+    assert json.loads(container.environment["TF_CONFIG"]) == {"task": {"type": "chief", "index": "0"}}
     assert [len(run) for run in container.ids] == [64]
     assert (chief.phase, chief.started) == ("Running", "2026-11-30T02:15:44Z")
 
@@ -119,7 +119,7 @@ def test_environment_is_chosen_and_bounded() -> None:
     environment = known.containers[0].environment
     assert environment["RANK"] == "3"
     assert not {"PASSWORD", "WORLD_SIZE", "PET_NNODES"} & set(environment)
-    assert (len(environment["TF_FORCE_GPU_ALLOW_GROWTH"]), len(environment["TF_CONFIG"])) == (1024, 32768)
+    assert (len(environment["TF_FORCE_GPU_ALLOW_GROWTH"]), environment["TF_CONFIG"]) == (1024, "")
     assert len(environment) == 64
 
 

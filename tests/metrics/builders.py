@@ -75,7 +75,6 @@ def h100_activity() -> Activity:
             "fp16": 0.0,
             "integer": 0.11,
             "tensor_half": 0.853,
-            "tensor_double": 0.0,
             "tensor_integer": 0.0,
         },
         pcie_bytes_per_second={"rx": 123456789.0, "tx": 98765.4},
@@ -105,7 +104,7 @@ def h100_medium() -> Medium:
     return Medium(
         energy_joules=123456.789,
         temperature_margin_celsius=31.0,
-        power_limit_watts={"enforced": 700.0, "current": 700.0, "default": 700.0, "min": 200.0, "max": 700.0},
+        power_limit_watts={"enforced": 700.0, "default": 700.0, "min": 200.0, "max": 700.0},
         throttled_seconds={"software_power_cap": 5.25},
         activity=h100_activity(),
         bar1_used_bytes=2 * 1024**2,
@@ -147,7 +146,7 @@ def h100(index: int) -> Gpu:
         up=True,
         fast=h100_fast(),
         medium=h100_medium(),
-        modes=Modes(ecc_enabled=True, mig_enabled=False, mig_pending=False, compute_mode="default"),
+        modes=Modes(ecc_enabled=True, mig_enabled=False, mig_pending=False, compute_mode="default", persistence_mode=True),
         totals=Totals(
             busy_seconds=1234.5,
             energy_joules=98765432.1,

@@ -200,6 +200,6 @@ def test_the_metrics_of_the_process_follow_ours() -> None:
     plain = exposition.render(mixed(), "", "")[0].decode()
     openmetrics = exposition.render(mixed(), OPENMETRICS, "")[0].decode()
     for families in (parse_text(plain), parse_openmetrics(openmetrics)):
-        assert {"gpuwatch_gpu_up", "process_cpu_seconds", "python_info"} <= {family.name for family in families}
+        assert {"gpuwatch_gpu_up", "process_cpu_seconds", "process_open_fds"} <= {family.name for family in families}
     assert openmetrics.count("# EOF") == 1
     assert openmetrics.endswith("# EOF\n")

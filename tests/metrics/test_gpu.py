@@ -62,6 +62,7 @@ def test_info_names_the_facts() -> None:
         "mig_mode": "disabled",
         "mig_mode_pending": "disabled",
         "compute_mode": "default",
+        "persistence_mode": "enabled",
     }
 
 
@@ -102,12 +103,12 @@ def test_a_stale_tier_shows_nothing(tier: str) -> None:
 
 
 def test_throttle_reasons_are_each_there_when_any_can_be_told() -> None:
-    """1 for the active ones, 0 for the others, none for idle; absent where the board cannot tell."""
+    """1 for the active ones, 0 for the others, none for idle and for clocks somebody chose; absent where the board cannot tell."""
     gpu = msgspec.structs.replace(h100(0), fast=Fast(throttle_reasons=("idle", "hardware_thermal")))
     active = values(snapshot(gpu), "gpuwatch_gpu_throttle_active", "reason")
     assert {reason for (reason,), value in active.items() if value} == {"hardware_thermal"}
-    assert len(active) == 8
-    assert ("idle",) not in active
+    assert len(active) == 5
+    assert not {("idle",), ("application_clocks",), ("display_clocks",)} & set(active)
     assert values(snapshot(msgspec.structs.replace(gpu, fast=Fast())), "gpuwatch_gpu_throttle_active") == {}
 
 

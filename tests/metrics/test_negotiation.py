@@ -40,6 +40,14 @@ def test_a_senseless_accept_header_still_gets_metrics(accept: str) -> None:
     assert format_of(accept).content_type.startswith(("text/plain", "application/openmetrics-text"))
 
 
+@given(st.text(alphabet="ab01.=; escaping"), st.sampled_from(["escaping=allow-utf-8", "escaping=x", "=1", ""]))
+def test_no_client_can_make_up_a_format(version: str, tail: str) -> None:
+    """Whatever a client asks for, the escaping is one of four and the content type holds nothing of the client's own."""
+    answer = format_of(f"application/openmetrics-text; version=2.0.0{version}{tail}")
+    assert answer.escaping in {"underscores", "dots", "values", "allow-utf-8"}
+    assert answer.content_type.count("=") == (3 if "escaping" in answer.content_type else 2)
+
+
 @pytest.mark.parametrize(
     ("accept_encoding", "allowed"),
     [

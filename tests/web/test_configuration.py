@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -112,10 +113,11 @@ def test_wrong_password_value_is_not_shown() -> None:
 
 
 def test_file_errors_name_the_file(tmp_path: Path) -> None:
-    """A missing file, a directory and a file beyond reason are named with the reason."""
-    huge = tmp_path / "huge.yml"
+    """A missing file, a directory, a pipe and a file beyond reason are named with the reason."""
+    huge, pipe = tmp_path / "huge.yml", tmp_path / "pipe.yml"
     huge.write_bytes(b"#" * (1 << 21))
-    for path, reason in ((tmp_path / "none.yml", "No such file"), (tmp_path, "Is a directory"), (huge, "larger than")):
+    os.mkfifo(pipe)
+    for path, reason in ((tmp_path / "none.yml", "No such file"), (tmp_path, "Is a directory"), (huge, "larger than"), (pipe, "a pipe")):
         with pytest.raises(WebConfigError, match=reason) as caught:
             read_web_config(path)
         assert str(path) in str(caught.value)

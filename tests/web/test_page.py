@@ -7,15 +7,17 @@ import re
 import subprocess
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.device.readings import Fast, Identity, Medium, Memory
-from gpuwatch.snapshot import Gpu, Snapshot
+from gpuwatch.kube.objects import JobRef, SourceState
+from gpuwatch.snapshot import Gpu, Holder, JobUse, Kubernetes, Snapshot, Unattributed
 from gpuwatch.web.page import render_page
 from serving import Agent, serving
-from snapshots import GIB, HOSTILE, a100_mig, h100, hostile, node, starting
+from snapshots import GIB, HOSTILE, a100_mig, attributed, h100, held, hostile, node, starting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,6 +128,70 @@ def test_mig_and_links_have_their_tables() -> None:
     assert "MIG instances" not in Reader(render_page(node(h100()))).tables
 
 
+def test_holder_is_named_by_its_job_and_pod() -> None:
+    """A GPU shows the job and the pod that hold it, an instance its own, and a GPU in MIG mode how many of its instances are held."""
+    gpu, parent = h100(), a100_mig()
+    free = Unattributed(gpu_uuid=parent.identity.uuid, mig_uuid="MIG-1-1", reason="not_allocated")
+    snapshot = attributed(held(gpu), held(parent, "bert-0", mig_uuid="MIG-1-0"), unattributed=(free,))
+    assert [row["Held by"] for row in table(snapshot, "GPUs")] == [
+        "TFJob resnet, worker 0vision/resnet-worker-0 · tensorflow",
+        "1 of 2 MIG instances held",
+    ]
+    assert [row["Held by"] for row in table(snapshot, "MIG instances")] == [
+        "TFJob resnet, worker 0vision/bert-0 · tensorflow",
+        "free: given to nobody",
+    ]
+
+
+def test_sharing_and_use_without_a_request_are_marked() -> None:
+    """Holders that share, and one that asked for nothing, are told apart from those with a GPU of their own."""
+    uses = (held(h100(), "a", shared=True), held(h100(), "b", shared=True, requested=False))
+    cell = table(attributed(*uses), "GPUs")[0]["Held by"]
+    assert cell == "TFJob resnet, worker 0 sharedvision/a · tensorflowTFJob resnet, worker 0 shared not requestedvision/b · tensorflow"
+
+
+def test_many_holders_are_counted_not_listed() -> None:
+    """A GPU that dozens share keeps a row that can be read."""
+    cell = table(attributed(*(held(h100(), f"pod-{number}", shared=True) for number in range(30))), "GPUs")[0]["Held by"]
+    assert cell.count("TFJob") == 8
+    assert cell.endswith("and 22 more")
+
+
+def test_ended_holders_are_not_shown() -> None:
+    """Counters outlive a job; on the page it holds nothing any more."""
+    over = msgspec.structs.replace(held(h100()), held=False)
+    free = Unattributed(gpu_uuid=h100().identity.uuid, reason="pod_ended")
+    assert table(attributed(over, unattributed=(free,)), "GPUs")[0]["Held by"] == "free: its last pod is over"
+
+
+def test_sources_say_how_they_do() -> None:
+    """Each source is up with its age, or down with its fault in words and what to do; ids that NVML does not know are listed."""
+    down = SourceState(fault="forbidden", detail='pods is forbidden: User "x" cannot list')
+    snapshot = attributed(podresources=SourceState(up=True, fault=""), pods=down, dra=SourceState())
+    assert snapshot.kubernetes is not None
+    kubernetes = msgspec.structs.replace(
+        snapshot.kubernetes, age_seconds={"podresources": 4.0, "pods": 600.0}, unknown_devices=("GPU-gone", *map(str, range(30)))
+    )
+    snapshot = msgspec.structs.replace(snapshot, kubernetes=kubernetes)
+    kubelet, pods, dra = table(snapshot, "Attribution")
+    assert kubelet == {"Source": "kubelet", "State": "up", "Last answer": "4 s ago"}
+    assert pods["State"].startswith(
+        'down forbiddenpods is forbidden: User "x" cannot listGrant the service account list and watch on "pods"'
+    )
+    assert pods["Last answer"] == "10 min ago"
+    assert dra["Last answer"] == "never"
+    page = render_page(snapshot)
+    assert "<code>GPU-gone</code>" in page
+    assert "and 11 more" in page
+
+
+def test_outside_a_cluster_nothing_speaks_of_holders() -> None:
+    """With attribution off there is neither a column of n/a nor a table without rows."""
+    page = render_page(node())
+    assert "Held by</th>" not in page
+    assert "Attribution" not in Reader(page).tables
+
+
 def test_fault_of_the_node_is_in_words() -> None:
     """A node that is not read says why, in the agent's words and by its token."""
     page = render_page(starting())
@@ -196,7 +262,20 @@ def filled(text: str, count: int, number: float) -> Snapshot:
     memory = Memory(used_bytes=count, total_bytes=GIB)
     fast = Fast(utilization_ratio=number, power_watts=number, memory=memory, throttle_reasons=(text,))
     gpu = Gpu(identity=Identity(index=0, uuid=text, model=text), up=False, fault=f"x{text}", fast=fast)
-    return Snapshot(node=text, timestamp_seconds=number, version=text, up=True, gpus=(gpu,), driver_version=text)
+    job = JobRef(kind=text, name=text, replica_type=text)
+    use = JobUse(holder=Holder(gpu_uuid=text, namespace=text, pod=text, container=f"x{text}", job=job), allocated_seconds=number)
+    state = SourceState(fault=text, detail=f"x{text}")
+    kubernetes = Kubernetes(sources={f"x{text}": state}, age_seconds={f"x{text}": abs(number)}, unknown_devices=(text,))
+    return Snapshot(
+        node=text,
+        timestamp_seconds=number,
+        version=text,
+        up=True,
+        gpus=(gpu,),
+        driver_version=text,
+        jobs=(use,),
+        kubernetes=kubernetes,
+    )
 
 
 def browse(url: str, profile: Path, *arguments: str) -> tuple[str, list[str]]:

@@ -28,8 +28,10 @@ SHIPPED = {
     "mixed-fleet",
     "no-gpu",
     "power-brake",
+    "shared-gpu",
     "single-h200",
     "straggler",
+    "tfjob",
     "thermal-throttle",
     "training",
 }
