@@ -66,7 +66,10 @@ class GpuAccount:
             self._energy.update(reading.medium.energy_joules)
             self._medium_seen = True
             for reason, seconds in reading.medium.throttled_seconds.items():
-                self._throttled.setdefault(reason, ContinuedCounter()).update(seconds)
+                counter = self._throttled.setdefault(reason, ContinuedCounter())
+                counter.update(seconds)
+                # What was sampled before the driver's counter answered is part of it; where that is less, the total still does not fall.
+                counter.total = max(counter.total or 0.0, self._sampled.pop(reason, 0.0))
         if reading.fast is not None:
             self._take_fast(reading)
 

@@ -120,3 +120,16 @@ def test_the_drivers_own_counter_wins() -> None:
     read_every_second(account, fast, count=4)
     totals = account.totals().throttled_seconds
     assert (totals["power"], totals["hardware_slowdown"], totals["sync_boost"]) == (100.0, 3.0, 0.0)
+
+
+def test_a_counter_that_answers_late_takes_over_what_was_sampled() -> None:
+    """The driver's counter failed in the first medium read: the sampled seconds are not lost when it answers with less."""
+    account = GpuAccount(MAX_GAP)
+    braked = Fast(throttle_reasons=("hardware_power_brake",))
+    account.update(GpuReading(index=0, at=100.0, medium=Medium()))
+    account.update(GpuReading(index=0, at=100.0, fast=braked))
+    account.update(GpuReading(index=0, at=103.0, fast=braked))
+    account.update(GpuReading(index=0, at=103.0, medium=Medium(throttled_seconds={"hardware_power_brake": 0.0, "power": 0.0})))
+    assert account.totals().throttled_seconds["hardware_power_brake"] == 3.0
+    account.update(GpuReading(index=0, at=104.0, medium=Medium(throttled_seconds={"hardware_power_brake": 2.0, "power": 0.0})))
+    assert account.totals().throttled_seconds["hardware_power_brake"] == 5.0
