@@ -82,6 +82,22 @@ def threads(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/task").iterdir()))
 
 
+def test_driver_upgraded_underneath(nodes: dict[str, Daemon]) -> None:
+    """An upgrade ends the reader, so that it releases the device files; a new one loads the new library (case D6)."""
+    # First in this file: only before the upgrade is the present reader the old one.
+    daemon = nodes["upgrade"]
+    ready = daemon.until(lambda seen: seen.ready, "ready")
+    old = daemon.reader()
+    assert ready.value("gpuwatch_gpu_info", gpu="0", driver="570.124.06") == 1
+    down = daemon.until(lambda seen: seen.fault() == "lib_rm_version_mismatch", "the mismatch", after=ready.at)
+    assert (down.up(), down.readiness[0], down.health[0]) == (0, 503, 200)
+    assert "different versions" in down.readiness[1]
+    assert not Path(f"/proc/{old}").exists(), "the old reader still holds the device files"
+    back = daemon.until(lambda seen: seen.ready and seen.up(0) == seen.up(1) == 1, "both GPUs again", after=down.at)
+    assert back.value("gpuwatch_gpu_info", gpu="0", driver="580.159.04") == 1
+    assert daemon.reader() != old
+
+
 def test_before_the_first_pass(nodes: dict[str, Daemon]) -> None:
     """Before the driver has answered once, a scrape works: up 0 with its reason, not ready, alive, nothing about GPUs (case D21)."""
     first = nodes["silent"].until(lambda _: True, "an answer")
@@ -142,21 +158,6 @@ def test_container_that_lost_its_devices(nodes: dict[str, Daemon]) -> None:
     assert "unknown" in dead.health[1]
     assert (dead.up(), dead.up(0), dead.fault(0)) == (0, 0, "unknown")
     assert "gpuwatch_gpu_temperature_celsius" not in dead.device_series
-
-
-def test_driver_upgraded_underneath(nodes: dict[str, Daemon]) -> None:
-    """An upgrade ends the reader, so that it releases the device files; a new one loads the new library (case D6)."""
-    daemon = nodes["upgrade"]
-    ready = daemon.until(lambda seen: seen.ready, "ready")
-    old = daemon.reader()
-    assert ready.value("gpuwatch_gpu_info", gpu="0", driver="570.124.06") == 1
-    down = daemon.until(lambda seen: seen.fault() == "lib_rm_version_mismatch", "the mismatch", after=ready.at)
-    assert (down.up(), down.readiness[0], down.health[0]) == (0, 503, 200)
-    assert "different versions" in down.readiness[1]
-    assert not Path(f"/proc/{old}").exists(), "the old reader still holds the device files"
-    back = daemon.until(lambda seen: seen.ready and seen.up(0) == seen.up(1) == 1, "both GPUs again", after=down.at)
-    assert back.value("gpuwatch_gpu_info", gpu="0", driver="580.159.04") == 1
-    assert daemon.reader() != old
 
 
 def test_call_that_blocks(nodes: dict[str, Daemon]) -> None:
