@@ -233,6 +233,8 @@ class FaultEvent(Struct, frozen=True, kw_only=True):
     gpu_instance: int | None = None
     replayed: bool = False
     """It happened before the agent started."""
+    completes: bool = False
+    """The kernel log's account of a fault that NVML has told of before: it adds the driver's words and the process, and counts no more."""
 
 
 class SourceHealth(Struct, frozen=True, kw_only=True):

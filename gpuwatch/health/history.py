@@ -58,7 +58,7 @@ class GpuHistory:
 
     def note(self, event: FaultEvent, job: str, now: float) -> None:
         """Take an XID or an ECC event. ``job``: who held the GPU, where that is known and matters."""
-        if event.kind == "ecc_double" and not event.replayed:
+        if event.kind == "ecc_double" and not event.replayed and not event.completes:
             self._measures.note_uncorrected(now)
         if event.kind != "xid" or event.code <= 0 or (self.reset_until is not None and event.at <= self.reset_until):
             return
@@ -68,12 +68,12 @@ class GpuHistory:
         before = self._xids.get(event.code)
         if before is None and len(self._xids) >= _MOST_CODES:
             del self._xids[min(self._xids, key=lambda code: self._xids[code].last_at)]
-        newer = before is None or event.at >= before.last_at
+        newest = before is None or event.completes or event.at >= before.last_at
         self._xids[event.code] = XidSeen(
             code=event.code,
             last_at=event.at if before is None else max(before.last_at, event.at),
-            count=1 if before is None else before.count + 1,
-            text=event.text if before is None or (newer and event.text) else before.text,
+            count=1 if before is None else before.count + (not event.completes),
+            text=event.text if before is None or (newest and event.text) else before.text,
             job=job or (before.job if before else ""),
         )
 

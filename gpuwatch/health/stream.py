@@ -2,7 +2,8 @@
 
 NVML and the kernel log tell of most faults both, each in its own time; some only one of them tells. An event is taken for the other
 source's account of a known one when GPU, kind and number are the same and their times are at most ten seconds apart. Each event is matched
-once, so that a fault which happens twice is counted twice.
+once, so that a fault which happens twice is counted twice. Where NVML was first, the log's account still comes through, marked as one that
+only completes: NVML has no words, and some XIDs are judged by them.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class FaultStream:
         self._address_of[identity.uuid] = address
 
     def merge(self, events: Iterable[FaultEvent]) -> tuple[FaultEvent, ...]:
-        """Those of the events that tell of a new fault, with what is known of their GPU filled in."""
-        return tuple(event for told in events if self._is_new(event := self.placed(told)))
+        """Those of the events that tell something new, with what is known of their GPU filled in."""
+        return tuple(fresh for told in events if (fresh := self._fresh(self.placed(told))) is not None)
 
     def placed(self, event: FaultEvent) -> FaultEvent:
         """The event with UUID and address, as far as they are known. What was read from the GPU is trusted more than a log line's UUID."""
@@ -51,15 +52,15 @@ class FaultStream:
             return event
         return msgspec.structs.replace(event, uuid=uuid, pci_bus_id=address)
 
-    def _is_new(self, event: FaultEvent) -> bool:
+    def _fresh(self, event: FaultEvent) -> FaultEvent | None:
         for other in self._waiting:
             if other.source != event.source and _is_same(other, event):
                 self._waiting.remove(other)
-                return False
+                return msgspec.structs.replace(event, completes=True) if event.source == "kernel_log" else None
         while self._waiting and event.at - self._waiting[0].at > 2 * _SAME_FAULT_SECONDS:
             self._waiting.popleft()
         self._waiting.append(event)
-        return True
+        return event
 
 
 def _is_same(one: FaultEvent, other: FaultEvent) -> bool:

@@ -42,6 +42,8 @@ class XidCounters:
 
     def add(self, event: FaultEvent) -> None:
         """Count one event of the merged stream; what is no XID or SXid, or belongs to no known GPU, is not counted here."""
+        if event.completes:
+            return
         if event.kind == "sxid":
             self._add_sxid(event)
         elif event.kind == "xid" and event.uuid:

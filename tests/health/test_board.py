@@ -444,6 +444,24 @@ def test_row_19_nonfatal_145_is_a_ticket() -> None:
     assert Desk().tell(code=145, text="RLW_REMAP Fatal XC0 i0 Link 05") == ("failed", {"xid_145"})
 
 
+@pytest.mark.parametrize(
+    ("code", "text", "expected"),
+    [
+        (145, "RLW_REMAP Fatal XC0 i0 Link 05", ("failed", "reset_gpu", 1)),
+        (154, "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)", ("failed", "reboot_node", 1)),
+    ],
+)
+def test_the_drivers_words_count_though_nvml_was_first(code: int, text: str, expected: tuple[str, str, int]) -> None:
+    """The log line of an XID that NVML told of a moment later than it was written changes the verdict, and is not another XID."""
+    watched = Watched("single-h200").run_to(20)
+    line = watched.xid(code, text=text)
+    watched.tell(msgspec.structs.replace(line, source="nvml", text="", at=line.at + 0.2))
+    watched.tell(line)
+    verdict = watched.verdict()
+    assert (verdict.state, verdict.action, watched.snapshot.gpus[0].xids[0].count) == expected
+    assert not any("times" in reason.detail for reason in verdict.reasons)
+
+
 def test_row_20_unknown_and_new_codes() -> None:
     """999 is a ticket; 143 is known."""
     assert Desk().tell(code=999) == ("degraded", {"xid_unknown"})
