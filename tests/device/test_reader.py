@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 from daemon import wait_for, write_scenario
+from gpuwatch.device.listening import Listening
 from gpuwatch.device.reader import gather, simulated_clock, write_all
 from gpuwatch.device.readings import Frame, Goodbye, GpuReading, Hello, Tick
 from gpuwatch.device.wire import HEADER, ReaderOptions, Simulation, decode
@@ -97,6 +98,13 @@ def test_what_the_driver_told_travels_with_the_readings(tmp_path: Path) -> None:
     assert [(event.code, event.source) for tick in ticks for event in tick.events] == [(31, "kernel_log")]
     assert [(health.source, health.up) for tick in ticks for health in tick.sources] == [("kernel_log", True)]
     assert [tick.log_sequence for tick in ticks if tick.log_sequence is not None] == [0]
+
+
+@pytest.mark.parametrize(("path", "expected"), [("/nowhere/kmsg", [("kernel_log", False, "missing")]), ("", [])])
+def test_where_the_kernel_log_is_read(path: str, expected: list[tuple[str, bool, str]]) -> None:
+    """The path is the operator's; an empty one switches the source off, so that nobody waits for it."""
+    box = Listening(None, 1, ReaderOptions(once=True, kernel_log=path))
+    assert [(health.source, health.up, health.fault) for health in box.take().sources] == expected
 
 
 def test_a_recording_is_not_listened_to() -> None:
