@@ -287,9 +287,9 @@ def kube_sources(settings: Settings, simulation: Simulation | None, *, epoch: fl
         raise ConfigError(f"node_name: {error}") from None
 
 
-def run(settings: Settings, simulation: Simulation | None) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit code."""
-    code = asyncio.run(_serve(settings, simulation))
+def run(settings: Settings, simulation: Simulation | None, on_listening: Callable[[int], None] = lambda _: None) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code. ``on_listening`` is called with the port, once it is listened on."""
+    code = asyncio.run(_serve(settings, simulation, on_listening))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # the interpreter takes its handlers away before it is gone
     return code
@@ -304,7 +304,7 @@ def once(settings: Settings, simulation: Simulation | None) -> Snapshot:
     return asyncio.run(read())
 
 
-async def _serve(settings: Settings, simulation: Simulation | None) -> int:
+async def _serve(settings: Settings, simulation: Simulation | None, on_listening: Callable[[int], None]) -> int:
     agent = Agent(settings, simulation)
     stopped = _stop_on_signal()
     work = asyncio.create_task(agent.run())
@@ -320,6 +320,7 @@ async def _serve(settings: Settings, simulation: Simulation | None) -> int:
         await _cancelled(work)
         print(f"gpuwatch: {error}", file=sys.stderr)  # noqa: T201 (the last word before the exit code)
         return EXIT_CANNOT_LISTEN
+    on_listening(server.bound_port)
     stopping = asyncio.create_task(stopped.wait())
     await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
     await _cancelled(work)
