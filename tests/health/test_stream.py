@@ -44,7 +44,10 @@ def test_both_accounts_of_a_fault_are_one() -> None:
 
 def test_the_drivers_words_are_never_lost() -> None:
     """NVML has no words: where it was first, the log's account still comes, and counts no more. The other way round there is no need."""
-    assert [(event.text, event.completes) for event in stream().merge([heard(145, 0.0), logged(145, 1.0)])] == [("", False), ("words", True)]
+    assert [(event.text, event.completes) for event in stream().merge([heard(145, 0.0), logged(145, 1.0)])] == [
+        ("", False),
+        ("words", True),
+    ]
     assert [(event.text, event.completes) for event in stream().merge([logged(145, 0.0), heard(145, 1.0)])] == [("words", False)]
 
 
