@@ -25,10 +25,18 @@ _CHUNK_BYTES = 65536
 _MAX_BODY_BYTES = 128 << 20
 _MAX_LINE_BYTES = 16 << 20
 """Far above what etcd holds (1.5 MiB an object; a node has some hundred pods): a reply beyond it is no answer to our question."""
-_MAX_GET_SECONDS = 120.0
+_MAX_ANSWER_SECONDS = 120.0
 _MAX_ERROR_BYTES = 65536
 _MAX_REASON = 300
-_FAULTS = {401: "unauthorized", 403: "forbidden", 404: "not_found", 410: "expired", 429: "throttled"}
+_FAULTS = {401: "unauthorized", 403: "forbidden", 404: "not_found", 409: "conflict", 410: "expired", 429: "throttled"}
+
+
+class _Request(msgspec.Struct, frozen=True, kw_only=True):
+    path: str
+    params: Mapping[str, str] = {}
+    method: str = "GET"
+    body: Mapping[str, object] | None = None
+    content_type: str = ""
 
 
 class ApiError(Exception):
@@ -66,7 +74,7 @@ class ApiServer:
         node: Name of the node, for the User-Agent, so that an administrator sees who asks.
         configure: Fills in a ``kubernetes.client.Configuration``; called again when credentials are refused.
         connect_seconds: Time to open a connection.
-        read_seconds: Longest silence within an answer to :meth:`get`.
+        read_seconds: Longest silence within an answer; :meth:`stream` has its own.
         clock: CLOCK_MONOTONIC in seconds.
     """
 
@@ -92,18 +100,18 @@ class ApiServer:
         Raises:
             ApiError: No answer, or none with a status of 200 to 299.
         """
-        give_up_at = self._clock() + _MAX_GET_SECONDS
-        parts: list[bytes] = []
-        size = 0
-        with closing(self._chunks(path, params, read_seconds=self._read_seconds)) as chunks:
-            for chunk in chunks:
-                parts.append(chunk)
-                size += len(chunk)
-                if size > _MAX_BODY_BYTES:
-                    raise ApiError(0, f"the answer to {path} is larger than {_MAX_BODY_BYTES} bytes", fault="too_large")
-                if self._clock() > give_up_at:
-                    raise ApiError(0, f"the answer to {path} was not complete after {_MAX_GET_SECONDS:.0f} s", fault="timeout")
-        return b"".join(parts)
+        return self._whole(_Request(path=path, params=params))
+
+    def post(self, path: str, body: Mapping[str, object]) -> bytes:
+        """The whole body of the answer to ``POST path``, which creates an object. Raises as :meth:`get`; 409: it is there already."""
+        return self._whole(_Request(path=path, method="POST", body=body, content_type="application/json"))
+
+    def patch(self, path: str, body: Mapping[str, object]) -> bytes:
+        """The whole body of the answer to ``PATCH path``: the object after a strategic merge. Raises as :meth:`get`.
+
+        Such a merge changes only those entries of a list that the patch names by their key; a plain merge would put the list in its place.
+        """
+        return self._whole(_Request(path=path, method="PATCH", body=body, content_type="application/strategic-merge-patch+json"))
 
     def stream(self, path: str, params: Mapping[str, str], timeout: float) -> Generator[bytes, None, None]:
         """The lines of ``GET path`` as the server writes them, without their line ends. An unfinished last line is left out.
@@ -118,15 +126,30 @@ class ApiServer:
         Raises:
             ApiError: As for :meth:`get`; also in the midst of the lines.
         """
-        lines = self._lines(path, params, read_seconds=timeout)
+        lines = self._lines(_Request(path=path, params=params), timeout)
         next(lines)
         return lines
 
-    def _lines(self, path: str, params: Mapping[str, str], *, read_seconds: float) -> Generator[bytes, None, None]:
+    def _whole(self, request: _Request) -> bytes:
+        give_up_at = self._clock() + _MAX_ANSWER_SECONDS
+        parts: list[bytes] = []
+        size = 0
+        with closing(self._chunks(request, self._read_seconds)) as chunks:
+            for chunk in chunks:
+                parts.append(chunk)
+                size += len(chunk)
+                if size > _MAX_BODY_BYTES:
+                    raise ApiError(0, f"the answer to {request.path} is larger than {_MAX_BODY_BYTES} bytes", fault="too_large")
+                if self._clock() > give_up_at:
+                    reason = f"the answer to {request.path} was not complete after {_MAX_ANSWER_SECONDS:.0f} s"
+                    raise ApiError(0, reason, fault="timeout")
+        return b"".join(parts)
+
+    def _lines(self, request: _Request, read_seconds: float) -> Generator[bytes, None, None]:
         """The lines, after an empty one when the answer begins."""
         parts: list[bytes] = []
         size = 0
-        with closing(self._chunks(path, params, read_seconds=read_seconds)) as chunks:
+        with closing(self._chunks(request, read_seconds)) as chunks:
             yield next(chunks)
             for chunk in chunks:
                 *lines, rest = chunk.split(b"\n")
@@ -136,7 +159,7 @@ class ApiServer:
                 parts.append(rest)
                 size += len(rest)
                 if size > _MAX_LINE_BYTES:
-                    raise ApiError(0, f"a line of {path} is longer than {_MAX_LINE_BYTES} bytes", fault="too_large")
+                    raise ApiError(0, f"a line of {request.path} is longer than {_MAX_LINE_BYTES} bytes", fault="too_large")
 
     def close(self) -> None:
         """Close idle connections and forget the credentials; the next request reads them anew."""
@@ -144,10 +167,10 @@ class ApiServer:
             self._client.close()
             self._client = None
 
-    def _chunks(self, path: str, params: Mapping[str, str], *, read_seconds: float) -> Generator[bytes, None, None]:
+    def _chunks(self, request: _Request, read_seconds: float) -> Generator[bytes, None, None]:
         """The body as it comes, after an empty chunk when the answer begins."""
         with self._translated():
-            response = self._answer(path, params, read_seconds)
+            response = self._answer(request, read_seconds)
             done = False
             try:
                 yield b""
@@ -158,13 +181,13 @@ class ApiServer:
                 # Only a body read to its end leaves a connection that can carry the next request.
                 _ = response.release_conn() if done else response.close()
 
-    def _answer(self, path: str, params: Mapping[str, str], read_seconds: float) -> Any:  # noqa: ANN401 - urllib3's response
-        response = self._send(path, params, read_seconds)
+    def _answer(self, request: _Request, read_seconds: float) -> Any:  # noqa: ANN401 - urllib3's response
+        response = self._send(request, read_seconds)
         if response.status == 401:  # noqa: PLR2004 - Unauthorized
             # A token that was replaced is believed at once, not only when the client's own minute is over.
             response.close()
             self.close()
-            response = self._send(path, params, read_seconds)
+            response = self._send(request, read_seconds)
         if 200 <= response.status < 300:  # noqa: PLR2004 - the 2xx class
             return response
         try:
@@ -172,16 +195,17 @@ class ApiServer:
         finally:
             response.close()
 
-    def _send(self, path: str, params: Mapping[str, str], read_seconds: float) -> Any:  # noqa: ANN401 - urllib3's response
+    def _send(self, request: _Request, read_seconds: float) -> Any:  # noqa: ANN401 - urllib3's response
         client = self._client = self._client or self._made_client()
-        request = client.param_serialize(
-            "GET",
-            path,
-            query_params=list(params.items()),
-            header_params={"Accept": "application/json"},
+        serialized = client.param_serialize(
+            request.method,
+            request.path,
+            query_params=list(request.params.items()),
+            header_params={"Accept": "application/json"} | ({"Content-Type": request.content_type} if request.content_type else {}),
+            body=request.body,
             auth_settings=["BearerToken"],
         )
-        return client.call_api(*request, _request_timeout=(self._connect_seconds, read_seconds)).response
+        return client.call_api(*serialized, _request_timeout=(self._connect_seconds, read_seconds)).response
 
     def _made_client(self) -> Any:  # noqa: ANN401 - the client has no useful types
         from kubernetes.client.api_client import ApiClient  # noqa: PLC0415 - see above
