@@ -1,7 +1,8 @@
 """The command ``gpuwatch``.
 
 Exit codes: 0 done; 1 no GPU could be read (``once``), a GPU could not be read (``check``), or an unexpected error; 2 the command
-line or the configuration is wrong; 3 cannot listen (the port is taken, a certificate cannot be loaded).
+line or the configuration is wrong; 3 cannot listen (the port is taken, a certificate cannot be loaded); 4 all GPUs can be read and the
+verdict on one is failed (``check``).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 EXIT_OK, EXIT_NO_GPU, EXIT_USAGE = 0, 1, 2
 EXIT_FAILED = 1
+EXIT_VERDICT = 4
 EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
 
 _FORMATS = {"text": "text/plain;version=0.0.4", "openmetrics": "application/openmetrics-text;version=1.0.0"}
@@ -38,7 +40,8 @@ Exit codes:
   1  no GPU could be read (once), a GPU could not be read (check), or an
      unexpected error
   2  the command line or the configuration is wrong
-  3  cannot listen (the port is taken, a certificate cannot be loaded)"""
+  3  cannot listen (the port is taken, a certificate cannot be loaded)
+  4  all GPUs can be read, and the verdict on one is failed (check)"""
 _LEVEL_VARIABLE = "GPUWATCH_LOG__LEVEL"
 _MAX_AT_SECONDS = 1e9
 _SETTINGS_ORDER = "Settings come from the configuration file, then GPUWATCH_* variables, then flags; the later wins."
@@ -234,14 +237,23 @@ def record(seconds: float, output: Path) -> int:
 @commands.command(epilog=_SETTINGS_ORDER)
 @_with_settings
 @_with_scenario
-def check(settings: Settings, simulation: Simulation | None) -> int:
-    """Say what gpuwatch can read on this node and, if it cannot, why."""
-    from gpuwatch import agent, doctor
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="json: as 'once' prints it.")
+def check(settings: Settings, simulation: Simulation | None, form: str) -> int:
+    """Say what gpuwatch can read on this node, why it cannot, and which GPU needs somebody."""
+    from gpuwatch import agent
+    from gpuwatch.doctor import host, report
 
-    host = doctor.probe_host() if simulation is None else None
-    report = doctor.report_of(agent.once(settings, simulation), host)
-    click.echo("\n".join(report.lines))
-    return EXIT_OK if report.healthy else EXIT_NO_GPU
+    snapshot = agent.once(settings, simulation)
+    told = report.report_of(snapshot, host.probe_host() if simulation is None and form == "text" else None)
+    if form == "json":
+        from gpuwatch.web.document import encode_snapshot
+
+        click.echo(encode_snapshot(snapshot).decode())
+    else:
+        click.echo("\n".join(told.lines))
+    if not told.healthy:
+        return EXIT_NO_GPU
+    return EXIT_VERDICT if told.failed else EXIT_OK
 
 
 @commands.command(short_help="Write the generated documents of the source tree.")

@@ -17,7 +17,7 @@ from gpuwatch.device.readings import (
     Process,
 )
 from gpuwatch.kube.objects import JobRef, SourceState
-from gpuwatch.snapshot import Agent, Gpu, Holder, JobUse, Kubernetes, Snapshot, Totals, Unattributed
+from gpuwatch.snapshot import Agent, Gpu, Holder, JobUse, Kubernetes, Snapshot, Totals, Unattributed, Verdict
 
 GIB = 1 << 30
 HOSTILE = "<script>document.title='owned'</script>\"'&\\\n</style>"
@@ -87,6 +87,11 @@ def a100_mig(index: int = 1) -> Gpu:
         ),
         medium=Medium(mig_enabled=True, mig_instances=instances, links=Links(pcie_generation=1, pcie_width=16)),
     )
+
+
+def judged(gpu: Gpu, verdict: Verdict) -> Gpu:
+    """The GPU with that verdict."""
+    return msgspec.structs.replace(gpu, verdict=verdict)
 
 
 def node(*gpus: Gpu, simulated: bool = False) -> Snapshot:

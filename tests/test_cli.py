@@ -47,7 +47,7 @@ def test_help_lists_commands_and_exit_codes() -> None:
     assert done.returncode == 0
     for command in COMMANDS:
         assert re.search(rf"^  {command} +\S", done.stdout, flags=re.MULTILINE)
-    for code in range(4):
+    for code in range(5):
         assert re.search(rf"^ +{code}  \S", done.stdout, flags=re.MULTILINE)
 
 
@@ -168,6 +168,15 @@ def test_check_of_simulated_nodes() -> None:
     assert (sound.returncode, "1 of 1 GPUs can be read" in sound.stdout, "SIMULATED" in sound.stdout) == (0, True, True)
     empty = gpuwatch("check", "--scenario", "no-gpu", "--at", "1")
     assert (empty.returncode, "no GPU can be read" in empty.stdout) == (1, True)
+
+
+def test_check_tells_a_failed_gpu_by_its_exit_code() -> None:
+    """A GPU that can be read and has failed is exit code 4, one that cannot be read stays 1; as JSON it is what ``once`` prints."""
+    failed = gpuwatch("check", "--scenario", "ecc-storm", "--at", "120")
+    assert (failed.returncode, "reset_gpu" in failed.stdout) == (4, True)
+    lost = gpuwatch("check", "--scenario", "gpu-lost", "--at", "120", "--format", "json")
+    assert lost.returncode == 1
+    assert [gpu["verdict"]["state"] for gpu in json.loads(lost.stdout)["gpus"]] == ["ok", "ok", "failed", "ok"]
 
 
 def test_generated_documents_are_in_step() -> None:

@@ -1,12 +1,12 @@
-"""The doctor: what a person is told about a node."""
+"""The report of ``gpuwatch check``: what can be read, and what cannot and why."""
 
 from __future__ import annotations
 
 import msgspec
 
-from gpuwatch import doctor
 from gpuwatch.device.readings import Fast, Identity, Medium, Memory
-from gpuwatch.doctor import DeviceFile, Host, report_of
+from gpuwatch.doctor.host import DeviceFile, Host, probe_host
+from gpuwatch.doctor.report import report_of
 from gpuwatch.kube.objects import SourceState
 from gpuwatch.snapshot import Gpu, Snapshot, Unattributed
 from snapshots import a100_mig, attributed, h100, held
@@ -142,5 +142,5 @@ def test_unknown_device_ids_are_named() -> None:
 
 def test_probe_looks_at_this_machine() -> None:
     """Probing works with or without a driver, and finds a library or says why not."""
-    host = doctor.probe_host()
+    host = probe_host()
     assert bool(host.library_path) != bool(host.library_error)

@@ -1,0 +1,1 @@
+"""What ``gpuwatch check`` tells a person about a node."""
