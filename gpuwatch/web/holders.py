@@ -33,13 +33,22 @@ class Holders:
         if not found:
             reason = self._reasons.get((gpu_uuid, mig_uuid))
             return NOT_REPORTED if reason is None else f'<span class="free">{escape(reason_of(reason))}</span>'
-        more = len(found) - _MAX_HOLDERS
-        return "".join(map(_holder, found[:_MAX_HOLDERS])) + (f"<small>and {more} more</small>" if more > 0 else "")
+        return _shown(found)
+
+    def cell_with_instances(self, gpu_uuid: str) -> str:
+        """The holders of a GPU and of all its MIG instances: everybody whom its fault hits; HTML."""
+        found = [holder for (uuid, mig), held in self._holders.items() if mig and uuid == gpu_uuid for holder in held]
+        return _shown(found) if found else self.cell(gpu_uuid)
 
     def cell_of_parent(self, gpu_uuid: str, instances: int) -> str:
         """A GPU in MIG mode is held by its instances; HTML."""
         held = sum(bool(mig) and uuid == gpu_uuid for uuid, mig in self._holders)
         return f"{held} of {instances} MIG instances held"
+
+
+def _shown(found: list[Holder]) -> str:
+    more = len(found) - _MAX_HOLDERS
+    return "".join(map(_holder, found[:_MAX_HOLDERS])) + (f"<small>and {more} more</small>" if more > 0 else "")
 
 
 def _holder(holder: Holder) -> str:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Iterator
 from html import escape
 from importlib import resources
 
 from gpuwatch.device.readings import Fast, Links, Medium, Memory, MigInstance
 from gpuwatch.snapshot import Gpu, Snapshot
+from gpuwatch.web.health import findings_table, gpu_state, node_state, xids
 from gpuwatch.web.holders import Holders, attribution
 from gpuwatch.web.markup import NOT_REPORTED, gibibytes, meter, number, of, ratio, table, text
 
@@ -22,32 +24,33 @@ CONTENT_SECURITY_POLICY = (
 )
 """Allows the one inline style sheet and nothing else."""
 _REFRESH_SECONDS = 15
-_FAULTS = {
-    "gpu_is_lost": "The GPU fell off the bus or needs a reset.",
-    "unknown": "The driver answers with an unknown error.",
-    "stalled": "The driver does not answer for this GPU.",
-    "reader_down": "The process that reads the driver is down and is being restarted.",
-    "missing": "The GPU was here before and is gone.",
-}
-"""What the usual faults of one GPU mean; the node's own fault comes with its words in the snapshot."""
 _LINKS = (("/metrics", "Prometheus metrics"), ("/api/v1/snapshot", "JSON"), ("/healthz", "liveness"), ("/readyz", "readiness"))
 
 
 def render_page(snapshot: Snapshot) -> str:
     """The whole HTML document."""
     node = escape(snapshot.node)
-    holders = Holders(snapshot)
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         f'<meta http-equiv="refresh" content="{_REFRESH_SECONDS}">'
         f'<title>gpuwatch on {node}</title><link rel="icon" href="data:,"><style>{_STYLE}</style></head><body>'
-        f"{_banner(snapshot)}<header><h1>{node or 'unnamed node'}</h1>{_facts(snapshot)}</header><main>{_state(snapshot)}"
-        f"{_gpus(snapshot.gpus, holders)}{_mig(snapshot.gpus, holders)}{attribution(snapshot.kubernetes)}{_links(snapshot.gpus)}</main>"
+        f"{_banner(snapshot)}<header><h1>{node or 'unnamed node'}</h1>{_facts(snapshot)}</header>"
+        f"<main>{node_state(snapshot)}{''.join(_sections(snapshot, Holders(snapshot)))}</main>"
         f'<footer><nav aria-label="Other forms of this page"><ul>{"".join(_link(path, words) for path, words in _LINKS)}</ul></nav>'
         "</footer></body></html>\n"
     )
+
+
+def _sections(snapshot: Snapshot, holders: Holders) -> Iterator[str]:
+    """What somebody must act on comes first, what explains it last."""
+    yield findings_table(snapshot.gpus, holders)
+    yield _gpus(snapshot.gpus, holders)
+    yield _mig(snapshot.gpus, holders)
+    yield xids(snapshot)
+    yield attribution(snapshot.kubernetes)
+    yield _links(snapshot.gpus)
 
 
 def _banner(snapshot: Snapshot) -> str:
@@ -59,17 +62,6 @@ def _banner(snapshot: Snapshot) -> str:
 def _facts(snapshot: Snapshot) -> str:
     facts = (("gpuwatch", snapshot.version), ("driver", snapshot.driver_version), ("CUDA", snapshot.cuda_version))
     return "<p>" + " · ".join(f"{name} {text(value)}" for name, value in facts) + "</p>"
-
-
-def _state(snapshot: Snapshot) -> str:
-    if not snapshot.up:
-        token = f" <code>{escape(snapshot.fault)}</code>" if snapshot.fault else ""
-        return f'<p class="state bad" role="status"><strong>Not reading GPUs.</strong> {escape(snapshot.detail)}{token}</p>'
-    down = sum(not gpu.up for gpu in snapshot.gpus)
-    total = f"{len(snapshot.gpus)} GPU{'s' * (len(snapshot.gpus) != 1)}"
-    if down:
-        return f'<p class="state bad" role="status"><strong>{down} of {total} not answering.</strong></p>'
-    return f'<p class="state good" role="status"><strong>{total} answering.</strong></p>'
 
 
 def _gpus(gpus: tuple[Gpu, ...], holders: Holders) -> str:
@@ -90,7 +82,7 @@ def _gpu_row(gpu: Gpu, holders: Holders) -> tuple[str, ...]:
     holder = holders.cell_of_parent(uuid, instances) if instances else holders.cell(uuid)
     return (
         f"<b>{gpu.identity.index} · {escape(gpu.identity.model) or 'unknown model'}</b><code>{escape(gpu.identity.uuid)}</code>",
-        _gpu_state(gpu),
+        gpu_state(gpu),
         *((holder,) if holders.known else ()),
         ratio(fast.utilization_ratio),
         _memory(fast.memory),
@@ -99,13 +91,6 @@ def _gpu_row(gpu: Gpu, holders: Holders) -> tuple[str, ...]:
         _throttle(fast.throttle_reasons),
         text(None if fast.processes is None else str(len(fast.processes))),
     )
-
-
-def _gpu_state(gpu: Gpu) -> str:
-    if gpu.up:
-        return '<span class="good">up</span>'
-    words = _FAULTS.get(gpu.fault, "")
-    return f'<span class="bad">down</span> <code>{escape(gpu.fault)}</code>' + (f"<small>{escape(words)}</small>" if words else "")
 
 
 def _memory(memory: Memory | None) -> str:

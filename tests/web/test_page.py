@@ -73,7 +73,7 @@ def test_gpu_row_in_full() -> None:
     assert table(node(h100()), "GPUs") == [
         {
             "GPU": "0 · NVIDIA H100 80GB HBM3GPU-00000000-0000-0000-0000-000000000000",
-            "State": "up",
+            "State": "up not judged",
             "Utilisation": "87 %",
             "Memory": "62.0 GiB of 80.0 GiB",
             "Power": "523 W of 700 W",
