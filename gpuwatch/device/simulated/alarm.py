@@ -26,6 +26,11 @@ from gpuwatch.device.simulated.scenario import Scenario
 
 DOUBLE_BIT, XID = 0x2, 0x8
 """``nvmlEventType*`` of the events that come one by one."""
+_MEMORY_ERRORS = {
+    48: "DBE (double bit error) in device memory",
+    94: "a contained memory error",
+    95: "an uncontained memory error",
+}
 _RECOVERY = {1: "GPU Reset Required", 2: "Node Reboot Required", 3: "Drain P2P", 4: "Drain and Reset"}
 
 
@@ -62,7 +67,7 @@ def _of_gpu(fault: AnyFault, gpu: SimulatedGpu) -> Iterator[Alarm]:
             yield Alarm(fault.from_, gpu.index, 0, 0, f"NVRM: GPU {_short(gpu)}.0: GPU has fallen off the bus.")
         case EccUncorrected():
             yield Alarm(fault.from_, gpu.index, DOUBLE_BIT, 0)
-            yield xid(48, "pid='<unknown>', name=<unknown>, DBE (double bit error) in device memory")
+            yield xid(fault.xid, f"pid='<unknown>', name=<unknown>, {_MEMORY_ERRORS[fault.xid]}")
             yield xid(63, "row remapping or page retirement is pending")
         case RemappedRows(failed=True):
             yield xid(64, "the row remapper could not record a row")
@@ -82,14 +87,10 @@ def _told(fault: Xid, gpu: SimulatedGpu) -> Iterator[Alarm]:
     pid = "'<unknown>'" if fault.pid is None else fault.pid
     line = f"NVRM: Xid (PCI:{_short(gpu)}{instance}): {fault.code}, pid={pid}, name=<unknown>, {fault.text}"
     for number in range(fault.times):
-        yield Alarm(
-            fault.from_ + number * fault.every,
-            gpu.index,
-            XID if fault.source != "kernel_log" else 0,
-            fault.code,
-            line if fault.source != "nvml" else "",
-            fault.gpu_instance,
-        )
+        at = fault.from_ + number * fault.every
+        if at < fault.end:
+            event = XID if fault.source != "kernel_log" else 0
+            yield Alarm(at, gpu.index, event, fault.code, line if fault.source != "nvml" else "", fault.gpu_instance)
 
 
 def _short(gpu: SimulatedGpu) -> str:
@@ -98,10 +99,15 @@ def _short(gpu: SimulatedGpu) -> str:
 
 
 class SimulatedFeed:
-    """The kernel log of a simulated node: see :class:`gpuwatch.device.kernel_log.LogFeed`."""
+    """The kernel log of a simulated node: see :class:`gpuwatch.device.kernel_log.LogFeed`.
 
-    def __init__(self, alarms: Sequence[Alarm], clock: Callable[[], float], *, after: int = -1, sleep: Callable[[float], None]) -> None:
-        self._logged = [alarm for alarm in alarms if alarm.line]
+    ``alarms`` may answer more or fewer that are still to come, never other ones of the past.
+    """
+
+    def __init__(
+        self, alarms: Callable[[], Sequence[Alarm]], clock: Callable[[], float], *, after: int = -1, sleep: Callable[[float], None]
+    ) -> None:
+        self._alarms = alarms
         self._clock = clock
         self._sleep = sleep
         self.after = after
@@ -114,15 +120,25 @@ class SimulatedFeed:
     def read(self, limit: int) -> Stretch:
         """Lines that were written by now."""
         now = self._clock()
-        new = [Record(number, alarm.at, alarm.line) for number, alarm in enumerate(self._logged) if number > self.after and alarm.at <= now]
+        new = [record for record in self._unread() if record.seconds <= now]
         if new[:limit]:
             self.after = new[:limit][-1].sequence
         return Stretch(new[:limit], complete=len(new) <= limit)
 
     def wait(self, seconds: float) -> None:
         """Until the next line, at most that long."""
-        ahead = [alarm.at - self._clock() for alarm in self._logged[self.after + 1 : self.after + 2]]
+        ahead = [record.seconds - self._clock() for record in self._unread()[:1]]
         self._sleep(max(0.0, min([seconds, *ahead])))
+
+    def _unread(self) -> list[Record]:
+        """Numbered by their times (microseconds), so that a line keeps its number whatever else is injected later."""
+        records: list[Record] = []
+        number = -1
+        for alarm in self._alarms():
+            if alarm.line:
+                number = max(number + 1, round(alarm.at * 1e6))
+                records.append(Record(number, alarm.at, alarm.line))
+        return [record for record in records if record.sequence > self.after]
 
     def close(self) -> None:
         """Nothing to close."""

@@ -1,6 +1,7 @@
 """A driver without a GPU: pynvml's function names, answered from a scenario, failing where and how the scenario says.
 
-Safe to call from any number of threads: apart from the count of nvmlInit calls nothing changes after construction.
+Safe to call from any number of threads: what changes after construction are the count of nvmlInit calls, and the whole world at once
+when faults are injected.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import Any
 
 from gpuwatch.device import nvml
 from gpuwatch.device.nvml import NVMLError
-from gpuwatch.device.simulated.alarm import SimulatedFeed, alarms_of
+from gpuwatch.device.simulated.alarm import SimulatedFeed
 from gpuwatch.device.simulated.answers import activity, events, fields, health, identity, instances, links
 from gpuwatch.device.simulated.fault import (
+    AnyFault,
     CallError,
     CgroupLost,
     Crash,
@@ -28,11 +30,12 @@ from gpuwatch.device.simulated.fault import (
     MissingSymbols,
     NoGpu,
 )
-from gpuwatch.device.simulated.gpu import SimulatedGpu, build_gpus
+from gpuwatch.device.simulated.gpu import SimulatedGpu
 from gpuwatch.device.simulated.mig import MigInstance
 from gpuwatch.device.simulated.scenario import Scenario
 from gpuwatch.device.simulated.support import call_refusal, symbol_missing
 from gpuwatch.device.simulated.view import Answer, Handle, View
+from gpuwatch.device.simulated.world import Injected, World, build_world
 
 ANSWERS: dict[str, Answer] = {
     **identity.ANSWERS,
@@ -72,18 +75,27 @@ class SimulatedDriver:
         scenario: the node and what happens on it.
         clock: seconds since the scenario's start; never goes back.
         sleep: blocks for that many seconds, for calls that block or hang.
+        injected: faults on top of the scenario's.
     """
 
-    def __init__(self, scenario: Scenario, clock: Callable[[], float], *, sleep: Callable[[float], None] = wait_really) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        clock: Callable[[], float],
+        *,
+        sleep: Callable[[float], None] = wait_really,
+        injected: Injected = tuple,
+    ) -> None:
         self._scenario = scenario
         self._clock = clock
         self._sleep = sleep
-        self._gpus = build_gpus(scenario)
-        self._alarms = alarms_of(scenario, self._gpus)
-        self._events = events.EventQueue(self._gpus, self._alarms, sleep=sleep)
+        self._injected = injected
+        self._lock = threading.Lock()
+        self._known: tuple[AnyFault, ...] = injected()
+        self._world = build_world(scenario, self._known)
+        self._events = events.EventQueue(self._present, sleep=sleep)
         self._loaded_at = clock()
         self._opened = 0
-        self._lock = threading.Lock()
         self._driver_version = self._version_loaded()
         self._driver_branch = int(self._driver_version.split(".")[0])
         self._node_calls: dict[str, Callable[..., Any]] = {
@@ -105,21 +117,29 @@ class SimulatedDriver:
 
     def kernel_log(self, after: int) -> SimulatedFeed:
         """The node's kernel log behind the record of that number."""
-        return SimulatedFeed(self._alarms, self._now, after=after, sleep=self._sleep)
+        return SimulatedFeed(lambda: self._present().alarms, self._now, after=after, sleep=self._sleep)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_") or (name not in ANSWERS and name not in self._node_calls):
             raise AttributeError(f"the simulated driver has no function {name!r}")
         return functools.partial(self._call, name)
 
+    def _present(self) -> World:
+        """The world with what is injected now."""
+        injected = self._injected()
+        with self._lock:
+            if injected is not self._known:
+                self._known, self._world = injected, build_world(self._scenario, injected)
+            return self._world
+
     def _call(self, name: str, *args: Any, **keywords: Any) -> Any:
-        t = self._now()
+        t, gpus = self._now(), self._present().gpus
         handle = args[0] if args and isinstance(args[0], Handle) else None
         index = self._gpu_meant(name, args) if handle is None else handle.index
         self._fail_if_asked(name, t, index)
         if name in self._node_calls:
             return self._spoil(name, self._node_calls[name](*args, **keywords), t, index)
-        if handle is None or not 0 <= handle.index < len(self._gpus):
+        if handle is None or not 0 <= handle.index < len(gpus):
             raise NVMLError(nvml.INVALID_ARGUMENT)
         view = self._view(handle, t)
         refusal = call_refusal(name, board=view.board, mig_on=view.instances is not None, of_instance=view.instance is not None)
@@ -129,7 +149,7 @@ class SimulatedDriver:
 
     def _fail_if_asked(self, name: str, t: float, index: int | None) -> None:
         """Faults in the order in which a real process would meet them: its death, its library, the kernel module, the GPU."""
-        faults = [fault for fault in self._scenario.faults if fault.hits(index)]
+        faults = [fault for fault in self._world.scenario.faults if fault.hits(index)]
         if any(isinstance(fault, Crash) and self._loaded_at < fault.from_ <= t for fault in faults):
             os.kill(os.getpid(), signal.SIGSEGV)
         missing = any(isinstance(fault, MissingSymbols) and fault.covers(t) and name in fault.calls for fault in faults)
@@ -142,7 +162,7 @@ class SimulatedDriver:
             if not fault.covers(t):
                 continue
             if isinstance(fault, Hang) and _concerns(fault.calls, name):
-                self._sleep(fault.seconds)
+                self._sleep(min(fault.seconds, fault.end - t))
             if isinstance(fault, GpuLost) and index is not None:
                 raise NVMLError(nvml.GPU_IS_LOST)
             if isinstance(fault, CallError) and _concerns(fault.calls, name):
@@ -150,7 +170,7 @@ class SimulatedDriver:
 
     def _fail_as_driver(self, name: str, t: float) -> None:
         """Faults of the driver as a whole."""
-        for fault in self._scenario.faults:
+        for fault in self._world.scenario.faults:
             if isinstance(fault, DriverUpgrade) and (fault.covers(t) or self._loaded_at < fault.end <= t):
                 raise NVMLError(nvml.LIB_RM_VERSION_MISMATCH)
             if isinstance(fault, CgroupLost) and fault.covers(t):
@@ -160,7 +180,7 @@ class SimulatedDriver:
 
     def _spoil(self, name: str, answer: Any, t: float, index: int | None) -> Any:
         """The answer, or what a faulty sensor says instead."""
-        for fault in self._scenario.faults:
+        for fault in self._world.scenario.faults:
             if not (isinstance(fault, Garbage) and fault.call == name and fault.covers(t) and fault.hits(index)):
                 continue
             if fault.member is None:
@@ -172,7 +192,7 @@ class SimulatedDriver:
         return answer
 
     def _view(self, handle: Handle, t: float) -> View:
-        gpu = self._gpus[handle.index]
+        gpu = self._world.gpus[handle.index]
         instance = None
         if handle.mig_uuid:
             instance = _find_instance(gpu, handle.mig_uuid, t)
@@ -182,10 +202,10 @@ class SimulatedDriver:
 
     def _gpu_meant(self, name: str, args: tuple[Any, ...]) -> int | None:
         """The GPU that a call without a handle is about."""
-        if name == "nvmlDeviceGetHandleByIndex" and isinstance(args[0], int) and 0 <= args[0] < len(self._gpus):
+        if name == "nvmlDeviceGetHandleByIndex" and isinstance(args[0], int) and 0 <= args[0] < len(self._world.gpus):
             return args[0]
         if name == "nvmlDeviceGetHandleByUUID":
-            return next((gpu.index for gpu in self._gpus if gpu.uuid == _text(args[0])), None)
+            return next((gpu.index for gpu in self._world.gpus if gpu.uuid == _text(args[0])), None)
         return None
 
     def _open(self) -> None:
@@ -215,14 +235,14 @@ class SimulatedDriver:
         return instances.gpm_metrics(first, second, tuple(ids))
 
     def _visible(self) -> tuple[SimulatedGpu, ...]:
-        hidden = any(isinstance(fault, NoGpu) and fault.covers(self._now()) for fault in self._scenario.faults)
-        return () if hidden else self._gpus
+        hidden = any(isinstance(fault, NoGpu) and fault.covers(self._now()) for fault in self._world.scenario.faults)
+        return () if hidden else self._world.gpus
 
     def _version_loaded(self) -> str:
-        upgrades = [fault for fault in self._scenario.faults if isinstance(fault, DriverUpgrade) and fault.end <= self._loaded_at]
+        upgrades = [fault for fault in self._world.scenario.faults if isinstance(fault, DriverUpgrade) and fault.end <= self._loaded_at]
         if upgrades:
             return max(upgrades, key=lambda fault: fault.end).driver
-        own = self._gpus[0].board.driver if self._gpus else _DEFAULT_DRIVER
+        own = self._world.gpus[0].board.driver if self._world.gpus else _DEFAULT_DRIVER
         return self._scenario.driver or own
 
     def _cuda_version(self) -> int:

@@ -47,7 +47,7 @@ class CallError(Fault, frozen=True, kw_only=True, tag="call-error"):
 
 
 class Hang(Fault, frozen=True, kw_only=True, tag="hang"):
-    """``calls`` block for ``seconds`` of real time, then answer."""
+    """``calls`` block for ``seconds`` of real time, or until the fault is over, then answer."""
 
     calls: tuple[str, ...] | Literal["all"] = "all"
     seconds: float = 60.0
@@ -90,9 +90,10 @@ class EccStorm(Fault, frozen=True, kw_only=True, tag="ecc-storm"):
 
 
 class EccUncorrected(Fault, frozen=True, kw_only=True, tag="ecc-uncorrected"):
-    """Uncorrected DRAM errors at ``from``. Boards with row remapping wait for a reset, older ones retire a page."""
+    """Uncorrected DRAM errors at ``from``, told as an XID. Boards with row remapping wait for a reset, older ones retire a page."""
 
     count: int = 1
+    xid: Literal[48, 94, 95] = 48
 
 
 class ThermalThrottle(Fault, frozen=True, kw_only=True, tag="thermal-throttle"):
@@ -156,7 +157,7 @@ class RecoveryAction(Fault, frozen=True, kw_only=True, tag="recovery-action"):
 
 
 class Xid(Fault, frozen=True, kw_only=True, tag="xid"):
-    """The driver reports an XID at ``from``: as an NVML event, as a line of the kernel log, or both as it usually does."""
+    """The driver reports an XID at ``from``: as an NVML event, as a line of the kernel log, or both. ``until`` ends repetitions."""
 
     code: int
     text: str = "injected by the scenario"

@@ -55,7 +55,7 @@ def test_a_new_driver_object_continues_the_counters(t: float, born: float) -> No
 def test_energy_is_the_integral_of_power(start: float, steps: int) -> None:
     """Joules between two moments equal watts times seconds, also within one second and across changes of load."""
     node = Node(BUSY, t=start)
-    timeline = node.driver._gpus[0].timeline
+    timeline = node.driver._world.gpus[0].timeline
     before = timeline.counters_at(start).energy_joules
     end = start + steps * 0.37
     slice_seconds = (end - start) / 2000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -10,8 +10,8 @@ from gpuwatch.device import nvml
 from gpuwatch.device.nvml import NVMLError
 from gpuwatch.device.simulated.alarm import Alarm
 from gpuwatch.device.simulated.fault import EccStorm, GpuLost
-from gpuwatch.device.simulated.gpu import SimulatedGpu
 from gpuwatch.device.simulated.view import Answer, Handle, View
+from gpuwatch.device.simulated.world import World
 
 SINGLE_BIT = 0x1
 _ECC_TYPES, _OTHER_TYPES, _HOPPER_TYPES = 0x3, 0x1C, 0xFF80
@@ -25,7 +25,7 @@ class EventSet:
 
     wanted: dict[int, int] = field(default_factory=dict)
     since: dict[int, float] = field(default_factory=dict)
-    told: set[int] = field(default_factory=set)
+    told: set[Alarm] = field(default_factory=set)
 
 
 def supported_types(view: View) -> int:
@@ -44,11 +44,10 @@ def register(view: View, types: int, event_set: EventSet) -> None:
 
 
 class EventQueue:
-    """The driver's side of ``nvmlEventSetWait``."""
+    """The driver's side of ``nvmlEventSetWait``. ``world`` is the node as it is now and will be."""
 
-    def __init__(self, gpus: Sequence[SimulatedGpu], alarms: Sequence[Alarm], *, sleep: Callable[[float], None]) -> None:
-        self._gpus = gpus
-        self._alarms = [alarm for alarm in alarms if alarm.event_type]
+    def __init__(self, world: Callable[[], World], *, sleep: Callable[[float], None]) -> None:
+        self._world = world
         self._sleep = sleep
 
     def wait(self, event_set: EventSet, clock: Callable[[], float], timeout_milliseconds: int) -> SimpleNamespace:
@@ -66,24 +65,26 @@ class EventQueue:
         return event
 
     def _next(self, event_set: EventSet, now: float) -> SimpleNamespace | None:
-        for number, alarm in enumerate(self._alarms):
+        world = self._world()
+        for alarm in world.alarms:
             wanted = event_set.wanted.get(alarm.gpu, 0) & alarm.event_type
-            if wanted and number not in event_set.told and event_set.since[alarm.gpu] < alarm.at <= now:
-                event_set.told.add(number)
+            if wanted and event_set.since[alarm.gpu] < alarm.at <= now and alarm not in event_set.told:
+                event_set.told.add(alarm)
                 return _event(alarm.gpu, alarm.event_type, alarm.code, alarm.gpu_instance)
-        if any(self._gpus[index].active(GpuLost, now) for index in event_set.wanted):
+        if any(world.gpus[index].active(GpuLost, now) for index in event_set.wanted):
             raise NVMLError(nvml.GPU_IS_LOST)
         return None
 
     def _pause(self, event_set: EventSet, now: float, longest: float) -> float:
         """Until the next alarm."""
-        coming = [alarm.at - now for alarm in self._alarms if alarm.gpu in event_set.wanted and alarm.at > now]
+        coming = [alarm.at - now for alarm in self._world().alarms if alarm.event_type and alarm.gpu in event_set.wanted and alarm.at > now]
         return max(0.0, min([longest, *coming]))
 
     def _storm(self, event_set: EventSet, now: float) -> tuple[float, SimpleNamespace] | None:
         """Seconds to the next error of a storm of corrected ones, and its event; ``None`` while there is no storm."""
+        gpus = self._world().gpus
         for index, types in event_set.wanted.items():
-            rate = sum(fault.per_second for fault in self._gpus[index].active(EccStorm, now))
+            rate = sum(fault.per_second for fault in gpus[index].active(EccStorm, now))
             if rate and types & SINGLE_BIT:
                 return 1.0 / min(rate, _MAX_STORM_PER_SECOND), _event(index, SINGLE_BIT, 0, None)
         return None

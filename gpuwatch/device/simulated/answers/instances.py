@@ -35,9 +35,11 @@ def gpm_metrics(first: GpmSample, second: GpmSample, ids: tuple[int, ...]) -> di
     Raises:
         NVMLError: the samples are not two moments of one GPU.
     """
-    if first.gpu is None or first.gpu is not second.gpu or first.gpu_instance != second.gpu_instance or first.t >= second.t:
+    if first.gpu is None or second.gpu is None or first.gpu.uuid != second.gpu.uuid:
         raise NVMLError(nvml.INVALID_ARGUMENT)
-    means = first.gpu.timeline.means(first.t, second.t, gpu_instance=first.gpu_instance, members=_MEMBERS)
+    if first.gpu_instance != second.gpu_instance or first.t >= second.t:
+        raise NVMLError(nvml.INVALID_ARGUMENT)
+    means = second.gpu.timeline.means(first.t, second.t, gpu_instance=first.gpu_instance, members=_MEMBERS)
     if not means:
         return {}
     metrics = {metric: min(100.0, means[member]) for metric, member in _PERCENT_METRICS.items()}
