@@ -15,9 +15,23 @@ from gpuwatch.device.readings import (
     Memory,
     MigInstance,
     Process,
+    SourceHealth,
 )
 from gpuwatch.kube.objects import JobRef, SourceState
-from gpuwatch.snapshot import Agent, Gpu, Holder, JobUse, Kubernetes, Snapshot, Totals, Unattributed, Verdict
+from gpuwatch.snapshot import (
+    Agent,
+    Gpu,
+    Holder,
+    JobUse,
+    Kubernetes,
+    Listening,
+    Reason,
+    Snapshot,
+    Totals,
+    Unattributed,
+    Verdict,
+    XidCount,
+)
 
 GIB = 1 << 30
 HOSTILE = "<script>document.title='owned'</script>\"'&\\\n</style>"
@@ -154,10 +168,13 @@ def starting() -> Snapshot:
 
 def hostile() -> Snapshot:
     """A node where every text tries to leave its place in a page or a label."""
+    reason = Reason(code=HOSTILE, severity="page", action="inspect", detail=HOSTILE)
     gpu = Gpu(
         identity=Identity(index=0, uuid=HOSTILE, model=HOSTILE),
         up=False,
         fault=HOSTILE,
+        xids=(XidCount(xid=HOSTILE, category=HOSTILE, severity=HOSTILE, count=1, last_seen_seconds=0.0),),
+        verdict=Verdict(state="failed", action="inspect", reasons=(reason,)),
         fast=Fast(throttle_reasons=(HOSTILE,), mig_memory={HOSTILE: Memory()}),
         medium=Medium(mig_instances=(MigInstance(uuid=HOSTILE, gpu_instance=1, compute_instance=0, profile=HOSTILE),)),
     )
@@ -182,5 +199,6 @@ def hostile() -> Snapshot:
         gpus=(gpu,),
         jobs=uses,
         kubernetes=kubernetes,
+        listening=Listening(sources=(SourceHealth(source="nvml", up=False, fault=HOSTILE),)),
         agent=Agent(nvml_errors={(HOSTILE, HOSTILE): 1}),
     )

@@ -48,7 +48,7 @@ def node_state(snapshot: Snapshot) -> str:
         return f'<p class="state {"bad" if down else "good"}" role="status"><strong>{silent or f"{total} answering."}</strong></p>'
     summary = summary_of(snapshot.gpus)
     sentence = f"{_sign(worst)}<strong>{summary[0].upper()}{summary[1:]}.</strong>"
-    return f'<p class="state {_TONES[worst]}" role="status">{sentence} {silent}</p>'
+    return f'<p class="state {_TONES[worst]}" role="status">{sentence}{f" {down} not answering." if down else ""}</p>'
 
 
 def gpu_state(gpu: Gpu) -> str:
@@ -60,7 +60,8 @@ def gpu_state(gpu: Gpu) -> str:
         shown = f'<span class="good">up</span> <small>{NOT_JUDGED}</small>' if gpu.up else '<span class="bad">down</span>'
     if gpu.up:
         return shown
-    words = _FAULTS.get(gpu.fault, "")
+    # Where there is a verdict, the findings say it in words.
+    words = "" if verdict else _FAULTS.get(gpu.fault, "")
     return f"{shown} <code>{escape(gpu.fault)}</code>" + (f"<small>{escape(words)}</small>" if words else "")
 
 
@@ -72,18 +73,24 @@ def findings_table(gpus: tuple[Gpu, ...], holders: Holders) -> str:
 
 
 def _finding(gpu: Gpu, verdict: Verdict, holders: Holders) -> tuple[str, ...]:
+    action = verdict.action.replace("_", " ").replace("gpu", "GPU")
     return (
         f"<b>{gpu.identity.index} · {escape(gpu.identity.model) or 'unknown model'}</b>",
         _state(verdict),
         *((holders.cell_with_instances(gpu.identity.uuid),) if holders.known else ()),
-        f"<b>{escape(verdict.action.replace('_', ' '))}</b><small>{escape(errand_of(verdict.action, gpu.identity.index))}</small>",
+        f"<b>{escape(action)}</b><small>{escape(errand_of(verdict.action, gpu.identity.index))}</small>",
         "".join(map(_reason, verdict.reasons)),
     )
 
 
 def _reason(reason: Reason) -> str:
-    mark = f'<span class="mark">{escape(reason.severity)}</span>'
-    return f'<div class="reason">{mark} {escape(reason.detail or reason.code)} <code>{escape(reason.code)}</code></div>'
+    return (
+        f'<div class="reason">{_severity(reason.severity)} {escape(reason.detail or reason.code)} <code>{escape(reason.code)}</code></div>'
+    )
+
+
+def _severity(severity: str) -> str:
+    return f'<span class="mark{" bad" if severity == "page" else ""}">{escape(severity)}</span>'
 
 
 def _state(verdict: Verdict) -> str:
@@ -110,7 +117,7 @@ def _xid(gpu: Gpu, one: XidCount, now: float) -> tuple[str, ...]:
     return (
         f"<b>{escape(one.xid)} · {escape(meaning_of(one.xid))}</b>",
         str(gpu.identity.index),
-        f'<span class="mark">{escape(one.severity)}</span>',
+        _severity(one.severity),
         str(one.count),
         f"{text(age_of(now - one.last_seen_seconds))}<small>{text(moment_of(one.last_seen_seconds))}</small>",
     )

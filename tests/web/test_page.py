@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import html.parser
+import os
 import re
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.device.readings import Fast, Identity, Medium, Memory
+from gpuwatch.device.readings import Fast, Identity, Medium, Memory, SourceHealth
 from gpuwatch.kube.objects import JobRef, SourceState
-from gpuwatch.snapshot import Gpu, Holder, JobUse, Kubernetes, Snapshot, Unattributed
+from gpuwatch.snapshot import Gpu, Holder, JobUse, Kubernetes, Listening, Reason, Snapshot, Unattributed, Verdict, XidCount
 from gpuwatch.web.page import render_page
 from serving import Agent, serving
-from snapshots import GIB, HOSTILE, a100_mig, attributed, h100, held, hostile, node, starting
+from snapshots import GIB, HOSTILE, a100_mig, attributed, h100, held, hostile, judged, node, starting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,6 +105,102 @@ def test_down_gpu_says_why_and_shows_nothing_stale() -> None:
     assert row["State"].startswith("down gpu_is_lostThe GPU fell off the bus")
     assert {row[head] for head in ("Utilisation", "Memory", "Power", "Temperature", "Throttled by", "Processes")} == {"n/a"}
     assert "1 of 2 GPUs not answering." in page
+
+
+LOST = Verdict(
+    state="failed",
+    action="reboot_node",
+    reasons=(
+        Reason(code="xid_79", severity="page", action="reboot_node", detail="XID 79, GPU has fallen off the bus"),
+        Reason(code="row_remap_pending", severity="ticket", action="reset_gpu"),
+    ),
+)
+OK = Verdict(state="ok")
+XID_79 = XidCount(xid="79", category="pcie_bus", severity="page", count=1, last_seen_seconds=1_760_000_000.0)
+
+
+def test_finding_says_what_to_do_and_whom_it_hits() -> None:
+    """A failed GPU stands on top with its state, its holder, one errand and every reason; sound GPUs are not there."""
+    gpu = judged(h100(up=False, fault="gpu_is_lost"), LOST)
+    snapshot = msgspec.structs.replace(attributed(held(h100())), gpus=(judged(h100(1), OK), gpu))
+    assert table(snapshot, "Findings") == [
+        {
+            "GPU": "0 · NVIDIA H100 80GB HBM3",
+            "State": "✕ failed",
+            "Held by": "TFJob resnet, worker 0vision/resnet-worker-0 · tensorflow",
+            "What to do": "reboot nodeDrain the node and reboot it; power it off and on if that does not help.",
+            "Why": "page XID 79, GPU has fallen off the bus xid_79ticket row_remap_pending row_remap_pending",
+        }
+    ]
+    assert [row["State"] for row in table(snapshot, "GPUs")] == ["✓ ok", "✕ failed gpu_is_lost"]
+    assert "1 of 2 GPUs failed, 1 ok.</strong> 1 not answering." in render_page(snapshot)
+
+
+def test_holders_of_instances_are_named_where_their_gpu_failed() -> None:
+    """A fault of a GPU in MIG mode hits everybody who holds an instance of it."""
+    parent = judged(a100_mig(), LOST)
+    snapshot = msgspec.structs.replace(
+        attributed(held(parent, "b", mig_uuid="MIG-1-0"), held(parent, "c", mig_uuid="MIG-1-1")), gpus=(parent,)
+    )
+    (row,) = table(snapshot, "Findings")
+    assert row["Held by"].count("TFJob resnet") == 2
+
+
+@pytest.mark.parametrize(("state", "sign"), [("ok", "✓"), ("degraded", "▲"), ("unknown", "?"), ("failed", "✕")])
+def test_state_is_told_without_colour(state: Literal["ok", "degraded", "unknown", "failed"], sign: str) -> None:
+    """Each state has its word and a sign of its own; the sign is not read aloud."""
+    page = render_page(node(judged(h100(), Verdict(state=state))))
+    assert f'<span class="sign" aria-hidden="true">{sign}</span> {state}</span>' in page
+
+
+def test_sound_node_is_one_calm_sentence() -> None:
+    """Nothing is listed where nothing is wrong."""
+    page = render_page(node(judged(h100(), OK), judged(h100(1), OK)))
+    assert "All 2 GPUs are ok." in page
+    assert "Findings" not in Reader(page).tables
+
+
+def heard(*counts: XidCount, sources: tuple[SourceHealth, ...] = ()) -> Snapshot:
+    """A node with these XIDs on its first GPU."""
+    gpu = msgspec.structs.replace(h100(), xids=counts)
+    return msgspec.structs.replace(node(gpu, h100(1)), listening=Listening(sources=sources))
+
+
+def test_newest_xids_are_listed() -> None:
+    """The newest first: what it means, how grave it is, how often and when it came."""
+    now = node().timestamp_seconds
+    counts = [
+        XidCount(xid="31", category="user_app", severity="info", count=12, last_seen_seconds=now - 7200),
+        XidCount(xid="48", category="memory_ecc", severity="page", count=1, last_seen_seconds=now - 180),
+    ]
+    assert table(heard(*counts), "Last XIDs") == [
+        {
+            "XID": "48 · Uncorrectable ECC error",
+            "GPU": "0",
+            "Severity": "page",
+            "Count": "1",
+            "Last seen": "3 min ago2025-10-09 08:50:20 UTC",
+        },
+        {
+            "XID": "31 · Memory page fault",
+            "GPU": "0",
+            "Severity": "info",
+            "Count": "12",
+            "Last seen": "2 h ago2025-10-09 06:53:20 UTC",
+        },
+    ]
+    many = [msgspec.structs.replace(counts[0], xid=str(number)) for number in range(1, 31)]
+    assert "<p>and 20 more</p>" in render_page(heard(*many))
+
+
+def test_silence_is_told_apart_from_deafness() -> None:
+    """No XID while both sources listen is one thing, a source that does not listen another: it is named, with why and the cure."""
+    log, nvml = SourceHealth(source="kernel_log", up=True), SourceHealth(source="nvml", up=True)
+    assert "None so far. Listening to the kernel log and NVML&#x27;s events." in render_page(heard(sources=(log, nvml)))
+    page = render_page(heard(sources=(SourceHealth(source="kernel_log", up=False, fault="permission"), nvml)))
+    assert "Not listening</span> to the kernel log: it may not be read: run as root, or with CAP_SYSLOG <code>permission</code>" in page
+    assert "Listening to NVML&#x27;s events." in page
+    assert "Nobody listens for XIDs now" in render_page(heard())
 
 
 def test_temperature_above_its_limit_is_said_so() -> None:
@@ -230,10 +327,10 @@ def test_colours_have_contrast() -> None:
     light, dark = (dict(re.findall(r"--(\w+):(#\w+)", block)) for block in re.findall(r":root\{([^}]*)\}", style))
     for colours in (light, {**light, **dark}):
         for ground in ("ground", "card"):
-            for text in ("text", "soft", "good", "bad", "link"):
+            for text in ("text", "soft", "good", "bad", "warn", "odd", "link"):
                 assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
-        assert contrast(colours["bad"], colours["badground"]) >= 4.5
-        assert contrast(colours["good"], colours["goodground"]) >= 4.5
+        for tone in ("bad", "good", "warn", "odd"):
+            assert contrast(colours[tone], colours[f"{tone}ground"]) >= 4.5
 
 
 def contrast(first: str, second: str) -> float:
@@ -261,7 +358,15 @@ def filled(text: str, count: int, number: float) -> Snapshot:
     """A snapshot with one text and two numbers in every place."""
     memory = Memory(used_bytes=count, total_bytes=GIB)
     fast = Fast(utilization_ratio=number, power_watts=number, memory=memory, throttle_reasons=(text,))
-    gpu = Gpu(identity=Identity(index=0, uuid=text, model=text), up=False, fault=f"x{text}", fast=fast)
+    reason = Reason(code=text, severity="page", action="inspect", detail=f"x{text}")
+    gpu = Gpu(
+        identity=Identity(index=0, uuid=text, model=text),
+        up=False,
+        fault=f"x{text}",
+        fast=fast,
+        xids=(XidCount(xid=text, category=text, severity=text, count=count, last_seen_seconds=number),),
+        verdict=Verdict(state="failed", action="inspect", reasons=(reason,)),
+    )
     job = JobRef(kind=text, name=text, replica_type=text)
     use = JobUse(holder=Holder(gpu_uuid=text, namespace=text, pod=text, container=f"x{text}", job=job), allocated_seconds=number)
     state = SourceState(fault=text, detail=f"x{text}")
@@ -275,18 +380,21 @@ def filled(text: str, count: int, number: float) -> Snapshot:
         driver_version=text,
         jobs=(use,),
         kubernetes=kubernetes,
+        listening=Listening(sources=(SourceHealth(source="nvml", up=False, fault=text),)),
     )
 
 
-def browse(url: str, profile: Path, *arguments: str) -> tuple[str, list[str]]:
-    """Open a page in Chromium; its document afterwards and what the console said."""
+def browse(url: str, home: Path, *arguments: str) -> tuple[str, list[str]]:
+    """Open a page in Chromium; its document afterwards and what the console said. All that the browser leaves stays below ``home``."""
     command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
+    places = {name: str(home) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "TMPDIR")}
     result = subprocess.run(
-        [*command, f"--user-data-dir={profile}", "--enable-logging=stderr", *arguments, "--dump-dom", url],
+        [*command, f"--user-data-dir={home / 'profile'}", "--enable-logging=stderr", *arguments, "--dump-dom", url],
         capture_output=True,
         timeout=120,
         check=True,
         text=True,
+        env={**os.environ, **places},
     )
     return result.stdout, [line for line in result.stderr.splitlines() if "CONSOLE" in line]
 
@@ -298,8 +406,20 @@ def test_browser_shows_hostile_values_as_text(tmp_path: Path) -> None:
     assert console == []
     assert "<script" not in document
     assert "<title>gpuwatch on &lt;script&gt;document.title='owned'&lt;/script&gt;" in document
-    assert document.count("&lt;script&gt;") > 10
+    assert document.count("&lt;script&gt;") > 14
     assert HOSTILE not in document
+
+
+@pytest.mark.parametrize("size", ["1180,1400", "390,1800"])
+def test_browser_fits_findings_on_a_desk_and_on_a_phone(tmp_path: Path, size: str) -> None:
+    """A failed GPU, its reasons and its XIDs are shown without a word on the console, on a wide and on a narrow screen."""
+    gpu = msgspec.structs.replace(judged(h100(up=False, fault="gpu_is_lost"), LOST), xids=(XID_79,))
+    snapshot = msgspec.structs.replace(attributed(held(h100())), gpus=(gpu, judged(h100(1), OK)))
+    with serving(agent=Agent(snapshot)) as running:
+        document, console = browse(f"http://127.0.0.1:{running.port}/", tmp_path, f"--window-size={size}")
+    assert console == []
+    assert "<h2>Findings</h2>" in document
+    assert "Drain the node and reboot it" in document
 
 
 def test_browser_applies_the_style(tmp_path: Path) -> None:
