@@ -5,31 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import os
 import signal
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Protocol
 
 import structlog
 
 from gpuwatch import __version__
-from gpuwatch.config import ConfigError, Settings
+from gpuwatch.config import Settings
 from gpuwatch.device.readings import Frame, Tick
 from gpuwatch.device.supervisor import Ending, Supervisor
-from gpuwatch.device.wire import ReaderOptions, Simulation
+from gpuwatch.device.wire import Simulation
 from gpuwatch.health.board import HealthBoard
-from gpuwatch.health.xid import OverrideError, XidPolicy, parse_overrides, policy_of
+from gpuwatch.health.xid import policy_of
 from gpuwatch.journal import Journal
-from gpuwatch.kube.labels import LabelMap
-from gpuwatch.kube.objects import Views
 from gpuwatch.node import Node
 from gpuwatch.snapshot import Snapshot
 from gpuwatch.tagging import Tagger, states_of
+from gpuwatch.wiring import herald_of, kube_sources, label_map, reader_options, xid_overrides
 
-SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 EXIT_OK, EXIT_CANNOT_LISTEN = 0, 3
 _TICK_SECONDS = 1.0
 _LATE_TICKS = 30
@@ -43,22 +38,6 @@ _SOURCES_SECONDS = 0.05
 """Between two looks at sources that have not answered yet."""
 
 _log = structlog.get_logger("gpuwatch.agent")
-
-
-class Sources(Protocol):
-    """Where attribution comes from: the real sources, or those of a scenario."""
-
-    def start(self) -> None:
-        """Begin."""
-
-    def stop(self) -> None:
-        """End, without waiting."""
-
-    def offer_pids(self, pids: frozenset[int]) -> None:
-        """The processes that hold GPUs now."""
-
-    def view(self) -> Views:
-        """The newest facts; never blocks."""
 
 
 class Agent:
@@ -87,6 +66,7 @@ class Agent:
         self._journal = Journal()
         self._labels = label_map(settings)
         self._sources = kube_sources(settings, simulation, epoch=options.epoch)
+        self._herald = herald_of(settings, simulation, once=once)
         self._tags = not once
         self._tagger = Tagger(
             labels_of=lambda pod: self._labels.labels_of(pod) if pod is not None else ("",) * len(self._labels.names),
@@ -127,11 +107,13 @@ class Agent:
         """Read and tick until cancelled."""
         if self._sources is not None:
             self._sources.start()
+        self._herald.start()
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._supervisor.run())
                 tasks.create_task(self._tick_for_ever())
         finally:
+            self._herald.stop()
             if self._sources is not None:
                 self._sources.stop()
 
@@ -182,11 +164,14 @@ class Agent:
     def _publish(self) -> None:
         now = self._published_at = self._clock()
         snapshot = self._node.snapshot(now, time.time())
+        views = None
         if self._sources is not None and self._tags:
             self._sources.offer_pids(pids_of(snapshot))
-            snapshot = self._tagger.tag(snapshot, self._sources.view(), now)
-        self._snapshot = snapshot = self._health.judge(snapshot, now)
+            views = self._sources.view()
+            snapshot = self._tagger.tag(snapshot, views, now)
+        snapshot = self._health.judge(snapshot, now)
         self._journal.note(snapshot)
+        self._snapshot = self._herald.tell(snapshot, views, now)
 
     async def _tick_for_ever(self) -> None:
         while True:
@@ -219,72 +204,9 @@ class Agent:
             await asyncio.sleep(_TICK_SECONDS)
 
 
-def reader_options(settings: Settings, simulation: Simulation | None, *, once: bool = False) -> ReaderOptions:
-    """What the reader is told, from the settings."""
-    read = settings.read
-    return ReaderOptions(
-        fast_seconds=read.fast_interval_seconds,
-        medium_seconds=read.medium_interval_seconds,
-        static_seconds=read.static_interval_seconds,
-        pcie_throughput=read.pcie_throughput,
-        nvlink_errors_per_link=read.nvlink_errors_per_link,
-        kernel_log=read.kernel_log,
-        once=once,
-        simulation=simulation,
-        epoch=time.monotonic(),
-        started_at=time.time(),
-    )
-
-
 def pids_of(snapshot: Snapshot) -> frozenset[int]:
     """Every process that holds a GPU."""
     return frozenset(process.pid for gpu in snapshot.gpus if gpu.fast for process in gpu.fast.processes or ())
-
-
-def xid_overrides(settings: Settings) -> dict[int, XidPolicy]:
-    """The rows of the XID table that the operator changed.
-
-    Raises:
-        ConfigError: the setting is refused.
-    """
-    try:
-        return parse_overrides(settings.health.xid_overrides)
-    except OverrideError as error:
-        raise ConfigError(f"health.xid_overrides: {error}") from None
-
-
-def label_map(settings: Settings) -> LabelMap:
-    """The pod labels that become metric labels.
-
-    Raises:
-        ConfigError: the setting is refused.
-    """
-    try:
-        return LabelMap.parse(settings.kubernetes.pod_labels)
-    except ValueError as error:
-        raise ConfigError(f"kubernetes.pod_labels: {error}") from None
-
-
-def kube_sources(settings: Settings, simulation: Simulation | None, *, epoch: float) -> Sources | None:
-    """The sources of attribution that the settings ask for; ``None`` when it is switched off.
-
-    The modules are imported only then: they bring gRPC and the Kubernetes client with them.
-    """
-    wishes = settings.kubernetes
-    if simulation is not None:
-        from gpuwatch.kube.simulated import simulated_sources  # noqa: PLC0415
-
-        at = simulation.at_seconds
-        return simulated_sources(simulation.scenario, (lambda: time.monotonic() - epoch) if at is None else (lambda: at))
-    if wishes.attribution == "never" or (wishes.attribution == "auto" and not os.environ.get("KUBERNETES_SERVICE_HOST")):
-        return None
-    from gpuwatch.kube.sources import KubeSources  # noqa: PLC0415
-
-    ask = wishes.api_server == "always" or (wishes.api_server == "auto" and SERVICE_ACCOUNT_TOKEN.exists())
-    try:
-        return KubeSources(wishes, settings.node_name, ask_api_server=ask)
-    except ValueError as error:
-        raise ConfigError(f"node_name: {error}") from None
 
 
 def run(settings: Settings, simulation: Simulation | None, on_listening: Callable[[int], None] = lambda _: None) -> int:

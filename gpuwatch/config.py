@@ -111,6 +111,10 @@ class KubernetesSettings(Section, frozen=True, kw_only=True):
     """Between two questions to the kubelet. 10 s; a change among the pods is followed at once."""
     grace_seconds: Annotated[float, Meta(ge=0, le=3600)] = 300.0
     """How long the counters of a job stay after its end. 5 min: every scraper has seen the last value by then."""
+    events: bool = False
+    """Post events about GPUs that fail to the pods that hold them and to the node. Off: it needs a right that writes."""
+    node_condition: bool = False
+    """Keep the condition ``GpuHealthy`` of the node. Off: it needs a right that writes, and others may act on it."""
     pod_labels: object = ""
     """Pod labels that become labels of the job's metrics: a mapping to label names, a list, or text. None by default: each costs series."""
 
@@ -205,6 +209,7 @@ def _built(values: Mapping[str, object], keys: Mapping[str, setting.Key]) -> Set
 
 def _check_together(settings: Settings, chosen: Mapping[str, setting.Given]) -> None:
     """Refuse values that are each allowed and make no sense together."""
+    _check_telling(settings.kubernetes, chosen)
     read, reader = settings.read, settings.reader
     for longer, long_seconds, shorter, short_seconds in (
         ("read.medium_interval", read.medium_interval_seconds, "read.fast_interval", read.fast_interval_seconds),
@@ -217,3 +222,14 @@ def _check_together(settings: Settings, chosen: Mapping[str, setting.Given]) -> 
                 f"{given.source}: {longer} is {format_duration(long_seconds)} and {shorter} is {format_duration(short_seconds)}; "
                 f"expected {longer} not to be shorter than {shorter}"
             )
+
+
+def _check_telling(wishes: KubernetesSettings, chosen: Mapping[str, setting.Given]) -> None:
+    """Whoever wishes a cluster to be told may not forbid to speak to it."""
+    for told in ("events", "node_condition"):
+        for barred in ("attribution", "api_server"):
+            if getattr(wishes, told) and getattr(wishes, barred) == "never":
+                raise ConfigError(
+                    f"{chosen[f'kubernetes.{told}'].source}: kubernetes.{told} is true and kubernetes.{barred} is never; "
+                    f"expected kubernetes.{barred} to be auto or always, since it is the API server that is told"
+                )

@@ -16,12 +16,21 @@ REASONS: Final = {
 }
 """Why a GPU or a MIG instance has no holder, by :data:`gpuwatch.attribution.REASONS`."""
 
-SOURCES: Final = {"podresources": "kubelet", "pods": "pods", "dra": "DRA", "processes": "processes"}
+SOURCES: Final = {
+    "podresources": "kubelet",
+    "pods": "pods",
+    "dra": "DRA",
+    "processes": "processes",
+    "events": "events",
+    "node_condition": "node condition",
+}
 """What a person calls a source."""
 
 _RULES: Final = {
     "pods": 'list and watch on "pods" (API group "")',
     "dra": 'list and watch on "resourceslices" (API group "resource.k8s.io")',
+    "events": 'create on "events" (API group "")',
+    "node_condition": 'patch on "nodes/status" (API group "")',
 }
 _SOURCE_ADVICE: Final = {
     ("podresources", "no_directory"): "Mount the kubelet's directory pod-resources read-only (hostPath /var/lib/kubelet/pod-resources); "

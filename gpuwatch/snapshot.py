@@ -151,12 +151,14 @@ class Kubernetes(Struct, frozen=True, kw_only=True):
     """How well attribution does."""
 
     sources: dict[str, SourceState] = {}
-    """``podresources``, ``pods``, ``dra``, ``processes`` → state; only those that are switched on."""
+    """``podresources``, ``pods``, ``dra``, ``processes``, and what is told (``events``, ``node_condition``) → state; those switched on."""
     age_seconds: dict[str, float] = {}
     """Age of the last good answer, by source."""
     unattributed: tuple[Unattributed, ...] = ()
     unknown_devices: tuple[str, ...] = ()
     """Device ids the kubelet has given out and NVML does not know."""
+    notices: dict[str, int] = {}
+    """Events for the cluster by what became of them; empty where none are wished. Source: :mod:`gpuwatch.kube.notices`."""
 
 
 class Agent(Struct, frozen=True, kw_only=True):

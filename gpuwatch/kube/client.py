@@ -102,9 +102,9 @@ class ApiServer:
         """
         return self._whole(_Request(path=path, params=params))
 
-    def post(self, path: str, body: Mapping[str, object]) -> bytes:
+    def post(self, path: str, params: Mapping[str, str], body: Mapping[str, object]) -> bytes:
         """The whole body of the answer to ``POST path``, which creates an object. Raises as :meth:`get`; 409: it is there already."""
-        return self._whole(_Request(path=path, method="POST", body=body, content_type="application/json"))
+        return self._whole(_Request(path=path, params=params, method="POST", body=body, content_type="application/json"))
 
     def patch(self, path: str, body: Mapping[str, object]) -> bytes:
         """The whole body of the answer to ``PATCH path``: the object after a strategic merge. Raises as :meth:`get`.

@@ -36,5 +36,6 @@ def _attribution_rows(kubernetes: Kubernetes | None) -> Rows:
     yield "gpuwatch_attribution_up", {name: state.up for name, state in kubernetes.sources.items()}
     yield "gpuwatch_attribution_fault", {(name, state.fault): 1 for name, state in kubernetes.sources.items() if not state.up}
     yield "gpuwatch_attribution_age_seconds", kubernetes.age_seconds
+    yield "gpuwatch_kubernetes_events_total", kubernetes.notices
     yield "gpuwatch_unattributed_gpus", len(kubernetes.unattributed)
     yield "gpuwatch_unknown_devices", len(kubernetes.unknown_devices)

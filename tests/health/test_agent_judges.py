@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.agent import once, xid_overrides
+from gpuwatch.agent import once
 from gpuwatch.config import ConfigError, load
 from gpuwatch.device.wire import Simulation
 from gpuwatch.health.xid import policy_of
+from gpuwatch.wiring import xid_overrides
 
 NOTHING = Path("/dev/null")
 

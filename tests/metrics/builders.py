@@ -301,5 +301,6 @@ def attributed(shown: Snapshot) -> Snapshot:
                 Unattributed(gpu_uuid=shown.gpus[1].identity.uuid, mig_uuid=mig.uuid, reason="pod_ended"),
             ),
             unknown_devices=("GPU-x",),
+            notices={"posted": 2, "already_told": 1},
         ),
     )
