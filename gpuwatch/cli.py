@@ -7,26 +7,22 @@ verdict on one is failed (``check``).
 
 from __future__ import annotations
 
-import functools
 import logging
-import math
 import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from gpuwatch import __version__
 from gpuwatch.config import ConfigError, Settings, load
+from gpuwatch.flags import number, pair, simulation_of, with_injections, with_listener, with_pairs, with_scenario, with_settings
 from gpuwatch.log import configure_log
-from gpuwatch.setting import CONFIG_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpuwatch.device.supervisor import Simulation
+    from gpuwatch.device.wire import Simulation
 
 EXIT_OK, EXIT_NO_GPU, EXIT_USAGE = 0, 1, 2
 EXIT_FAILED = 1
@@ -43,98 +39,12 @@ Exit codes:
   3  cannot listen (the port is taken, a certificate cannot be loaded)
   4  all GPUs can be read, and the verdict on one is failed (check)"""
 _LEVEL_VARIABLE = "GPUWATCH_LOG__LEVEL"
-_MAX_AT_SECONDS = 1e9
 _SETTINGS_ORDER = "Settings come from the configuration file, then GPUWATCH_* variables, then flags; the later wins."
-_with_pairs = click.option(
-    "--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Any setting, such as read.fast_interval=2s. Repeatable."
-)
-
-
-def _with_settings(command: Callable[..., int]) -> Callable[..., int]:
-    """Give ``command`` the flags that make up its settings, and pass it the loaded ``settings``."""
-    # A command that prints a result and leaves does not tell how it came to it, unless asked.
-    defaults = {} if command.__name__ == "run" else {"log.level": "warning"}
-
-    @click.option(
-        "--config", type=click.Path(path_type=Path), envvar=CONFIG_VARIABLE, help="YAML file. [default: /etc/gpuwatch/config.yaml]"
-    )
-    @_with_pairs
-    @click.option("--node-name", metavar="NAME", help="The node label. [default: NODE_NAME, else the host name]")
-    @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
-    @click.option("--log-format", metavar="FORMAT", help="auto, console or json.")
-    @functools.wraps(command)
-    def with_settings(
-        config: Path | None,
-        pairs: tuple[str, ...],
-        node_name: str | None,
-        log_level: str | None,
-        log_format: str | None,
-        **rest: Any,  # noqa: ANN401 - each command's own options
-    ) -> int:
-        flags = {"node_name": node_name, "log.level": log_level, "log.format": log_format}
-        flags |= {"server.address": rest.pop("address", None), "server.port": rest.pop("port", None)}
-        chosen = {key: value for key, value in flags.items() if value is not None} | dict(_pair(text) for text in pairs)
-        settings = load(config, flags=chosen, defaults=defaults)
-        configure_log(settings.log)
-        return command(settings, **rest)
-
-    return with_settings
-
-
-def _number(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
-    """Refuse NaN, which lies in no range and which click lets through."""
-    if value is not None and math.isnan(value):
-        raise click.BadParameter("nan is no number of seconds.")
-    return value
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise ConfigError(f"flag --set: {text!r} is not allowed; expected KEY=VALUE, such as read.fast_interval=2s")
-    return key.strip(), value
-
-
-def _with_listener(command: Callable[..., int]) -> Callable[..., int]:
-    """Give ``command`` the flags for where to listen; :func:`_with_settings` reads them."""
-    port = click.option("--port", metavar="PORT", help="TCP port. [default: 9838]")
-    address = click.option("--address", metavar="ADDRESS", help="Address to listen on. [default: 0.0.0.0; demo: 127.0.0.1]")
-    return address(port(command))
-
-
-def _with_scenario(command: Callable[..., int]) -> Callable[..., int]:
-    """Give ``command`` a simulated driver on request, passed as ``simulation``."""
-
-    @click.option("--scenario", metavar="NAME", help="Read a simulated node instead (see 'gpuwatch scenarios'), or a scenario file.")
-    @click.option(
-        "--at",
-        "at_seconds",
-        type=click.FloatRange(min=0, max=_MAX_AT_SECONDS),
-        metavar="SECONDS",
-        callback=_number,
-        help="Moment of the scenario to read.",
-    )
-    @functools.wraps(command)
-    def with_scenario(*args: Any, scenario: str | None, at_seconds: float | None, **rest: Any) -> int:  # noqa: ANN401 - passed on as they are
-        if scenario is None and at_seconds is not None:
-            raise click.UsageError("--at needs --scenario: a real node has no other moment than now.")
-        return command(*args, simulation=None if scenario is None else _simulation(scenario, at_seconds), **rest)
-
-    return with_scenario
-
-
-def _simulation(scenario: str, at_seconds: float | None) -> Simulation:
-    """The simulation to run, refused here when there is no such scenario."""
-    from gpuwatch.device.simulated import ScenarioError, load_scenario, scenario_names
-    from gpuwatch.device.supervisor import Simulation
-
-    if scenario not in scenario_names() and not Path(scenario).is_file():
-        raise click.UsageError(f"no scenario {scenario!r}; expected a file or one of: {', '.join(scenario_names())}")
-    try:
-        load_scenario(scenario)
-    except ScenarioError as error:
-        raise ConfigError("scenario " + " ".join(str(error).split())) from None
-    return Simulation(scenario=scenario, at_seconds=at_seconds)
+_DEMO_EXAMPLES = """\b
+Try your alert routing:
+  gpuwatch demo --inject xid=79,gpu=3
+  gpuwatch demo --scenario idle --inject fault=power-brake,gpu=0,at=30,for=600
+docs/demo.md says what can be injected."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXIT_CODES)
@@ -144,8 +54,8 @@ def commands() -> None:
 
 
 @commands.command(epilog=_SETTINGS_ORDER)
-@_with_listener
-@_with_settings
+@with_listener
+@with_settings
 def run(settings: Settings) -> int:
     """Read the GPUs of this node and serve /metrics until stopped."""
     from gpuwatch import agent
@@ -154,8 +64,8 @@ def run(settings: Settings) -> int:
 
 
 @commands.command(epilog=_SETTINGS_ORDER)
-@_with_settings
-@_with_scenario
+@with_settings
+@with_scenario
 @click.option("--format", "form", type=click.Choice([*_FORMATS, "json"]), default="text", show_default=True, help="Form of the output.")
 def once(settings: Settings, simulation: Simulation | None, form: str) -> int:
     """Read the GPUs once and print the metrics."""
@@ -177,30 +87,37 @@ def once(settings: Settings, simulation: Simulation | None, form: str) -> int:
     return EXIT_NO_GPU
 
 
-@commands.command(short_help="Serve a SIMULATED node; needs no GPU.")
-@_with_listener
+@commands.command(short_help="Serve a SIMULATED node; needs no GPU.", epilog=_DEMO_EXAMPLES)
+@with_listener
 @click.option("--scenario", default="mixed-fleet", show_default=True, metavar="NAME", help="See 'gpuwatch scenarios'; or a scenario file.")
-@_with_pairs
+@with_injections
+@click.option(
+    "--inject-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A YAML list of such faults; edit it while the demo runs, and they come and go.",
+)
+@with_pairs
 @click.option("--log-level", default="warning", show_default=True, metavar="LEVEL", help="debug, info, warning or error.")
-def demo(scenario: str, address: str | None, port: str | None, pairs: tuple[str, ...], log_level: str) -> int:
+def demo(
+    *,
+    scenario: str,
+    specs: tuple[str, ...],
+    inject_file: Path | None,
+    address: str | None,
+    port: str | None,
+    pairs: tuple[str, ...],
+    log_level: str,
+) -> int:
     """Serve a SIMULATED node: no GPU, no driver, no Kubernetes needed."""
-    from gpuwatch import agent
+    from gpuwatch import demo as simulated_node
 
-    simulation = _simulation(scenario, None)
+    simulation = simulation_of(scenario, None, specs)
     # A demo takes nothing from this machine's real configuration, and only this machine can reach it unless asked otherwise.
     flags = {"node_name": "simulated-node", "server.address": address or "127.0.0.1", "log.level": log_level}
-    flags |= ({"server.port": port} if port is not None else {}) | dict(_pair(text) for text in pairs)
+    flags |= ({"server.port": port} if port is not None else {}) | dict(pair(text) for text in pairs)
     settings = load(Path("/dev/null"), environment={}, flags=flags)
     configure_log(settings.log)
-    host = f"[{settings.server.address}]" if ":" in settings.server.address else settings.server.address
-    click.secho(
-        f"\n  SIMULATED node, scenario {scenario}: every value is made up; no GPU of this machine is read.\n", fg="yellow", bold=True
-    )
-    click.echo(
-        f"  Open     http://{host}:{settings.server.port}/\n  Metrics  http://{host}:{settings.server.port}/metrics\n  Stop     Ctrl+C\n"
-    )
-    sys.stdout.flush()
-    return agent.run(settings, simulation)
+    return simulated_node.serve(settings, simulation, inject_file)
 
 
 @commands.command()
@@ -217,9 +134,20 @@ def scenarios() -> int:
 
 @commands.command(short_help="Record the driver's answers for a bug report.")
 @click.option(
-    "--seconds", type=click.FloatRange(min=1, max=3600), default=30, show_default=True, callback=_number, help="How long to record."
+    "--seconds",
+    type=click.FloatRange(min=1, max=3600),
+    default=30,
+    show_default=True,
+    callback=number,
+    help="How long to record: 1 to 3600.",
 )
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), default=Path("gpuwatch-recording.json"), show_default=True)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("gpuwatch-recording.json"),
+    show_default=True,
+    help="File to write.",
+)
 def record(seconds: float, output: Path) -> int:
     """Record what this node's driver answers, without names and serial numbers, for a bug report or a test."""
     from gpuwatch.device import recording
@@ -235,8 +163,8 @@ def record(seconds: float, output: Path) -> int:
 
 
 @commands.command(epilog=_SETTINGS_ORDER)
-@_with_settings
-@_with_scenario
+@with_settings
+@with_scenario
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="json: as 'once' prints it.")
 def check(settings: Settings, simulation: Simulation | None, form: str) -> int:
     """Say what gpuwatch can read on this node, why it cannot, and which GPU needs somebody."""

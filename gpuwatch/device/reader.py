@@ -57,9 +57,9 @@ def main() -> int:
 def open_driver(options: ReaderOptions) -> Driver:
     """The driver the options name: the real one unless they ask for a scenario or a recording."""
     if options.simulation is not None:
-        from gpuwatch.device.simulated import SimulatedDriver, load_scenario  # noqa: PLC0415 (never loaded on a real node)
+        from gpuwatch.device.simulated import open_simulation  # noqa: PLC0415 (never loaded on a real node)
 
-        return SimulatedDriver(load_scenario(options.simulation.scenario), simulated_clock(options))
+        return open_simulation(options.simulation, simulated_clock(options))
     if options.replay:
         from gpuwatch.device.replay import ReplayDriver, load_recording  # noqa: PLC0415
 

@@ -30,6 +30,10 @@ class Simulation(Struct, frozen=True, kw_only=True):
     """Name of a shipped scenario, or path of a YAML file."""
     at_seconds: float | None = None
     """Freeze the scenario at this time (``once --at``); ``None`` lets it run."""
+    inject: tuple[str, ...] = ()
+    """Faults on top of the scenario's, such as ``xid=79,gpu=3``; see :mod:`gpuwatch.device.simulated.injection`."""
+    injected_file: str = ""
+    """File in which the demo keeps the faults that come and go while it runs; see :mod:`gpuwatch.device.simulated.injection_file`."""
 
 
 class ReaderOptions(Struct, frozen=True, kw_only=True):
