@@ -59,6 +59,7 @@ bench: $(READY) ## Measure; nothing here passes or fails.
 	@$(BIN)/python bench/pods.py
 	@$(BIN)/python bench/attribution.py
 	@$(BIN)/python bench/daemon.py training
+	@$(BIN)/python bench/fault_to_metric.py
 
 clean: ## Remove what the targets made.
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
