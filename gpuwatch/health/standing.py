@@ -54,7 +54,7 @@ def _message(snapshot: Snapshot, state: State) -> str:
     """The GPUs that are the reason. Only what changes with the verdict, so that the condition does not with every read."""
     count = sum(gpu.verdict is not None for gpu in snapshot.gpus)
     if state == "ok":
-        return f"{count} GPUs are sound"
+        return "the GPU is sound" if count == 1 else f"all {count} GPUs are sound"
     found = [gpu for gpu in snapshot.gpus if gpu.verdict is not None and gpu.verdict.state == state]
     if not found:
         return "no GPU can be read"

@@ -19,6 +19,7 @@ from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
 from gpuwatch.kube.client import ApiServer, by_kubeconfig
+from kube.told import Told
 
 PODS = "/api/v1/pods"
 GROUP = "/apis/resource.k8s.io"
@@ -34,6 +35,7 @@ class Request:
     query: dict[str, str]
     user_agent: str
     authorization: str
+    body: bytes = b""
 
 
 @dataclass(slots=True)
@@ -45,6 +47,7 @@ class Cluster:
     version: int = 100
     oldest: int = 0
     changes: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list)
+    told: Told = field(default_factory=Told)
 
     def put(self, item: dict[str, Any]) -> None:
         """Create or change an object."""
@@ -105,7 +108,7 @@ class ScriptedServer(ThreadingHTTPServer):
         return f"{self.scheme}://127.0.0.1:{self.server_address[1]}"
 
     def script(self, kind: str, *answers: Callable[[_Handler], None]) -> None:
-        """The next answers to requests of this kind: ``list``, ``watch`` or ``discovery``."""
+        """The next answers to requests of this kind: ``list``, ``watch``, ``discovery``, ``post`` or ``patch``."""
         self.answers.setdefault(kind, deque()).extend(answers)
 
     def count(self, kind: str, path: str = "") -> int:
@@ -138,13 +141,41 @@ class _Handler(BaseHTTPRequestHandler):
         address = urlsplit(self.path)
         query = dict(parse_qsl(address.query))
         kind = "watch" if "watch" in query else "discovery" if address.path == GROUP else "list"
-        request = Request(kind, address.path, query, self.headers["User-Agent"], self.headers.get("Authorization", ""))
+        if not self.answered(Request(kind, address.path, query, self.headers["User-Agent"], self.headers.get("Authorization", ""))):
+            {"watch": self.watch, "list": self.list, "discovery": self.discover}[kind](address.path, query)
+
+    def do_POST(self) -> None:
+        self.take_in("post")
+
+    def do_PATCH(self) -> None:
+        self.take_in("patch")
+
+    def take_in(self, kind: str) -> None:
+        """What is created or changed."""
+        address = urlsplit(self.path)
+        query = dict(parse_qsl(address.query))
+        text = self.rfile.read(int(self.headers["Content-Length"]))
+        request = Request(kind, address.path, query, self.headers["User-Agent"], self.headers.get("Authorization", ""), text)
+        if not self.answered(request):
+            told = self.server.cluster.told
+            take = told.create_event if kind == "post" else told.merge_node
+            with self.server.changed:
+                code, item = take(address.path, query, text, self.headers["Content-Type"])
+            if isinstance(item, str):
+                self.send_status(code, item)
+            else:
+                self.send_body(json.dumps(item).encode(), code)
+
+    def answered(self, request: Request) -> bool:
+        """Whether the token or the script already decides."""
         self.server.requests.append(request)
         if self.server.token is not None and request.authorization.lower() != f"bearer {self.server.token}".lower():
-            return self.send_status(401, "Unauthorized")
-        if self.server.answers.get(kind):
-            return self.server.answers[kind].popleft()(self)
-        return {"watch": self.watch, "list": self.list, "discovery": self.discover}[kind](address.path, query)
+            self.send_status(401, "Unauthorized")
+        elif self.server.answers.get(request.kind):
+            self.server.answers[request.kind].popleft()(self)
+        else:
+            return False
+        return True
 
     def send_body(self, body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
