@@ -29,7 +29,7 @@ _MOST_WAITING: Final = 256
 _WORTH_SECONDS: Final = 600.0
 _HEARTBEAT_SECONDS: Final = 300.0
 _LEAST_SPACING_SECONDS: Final = 30.0
-"""Between two patches of a node, however often the condition changes: each makes the API server write and tell all who watch nodes."""
+"""After a change of the condition, before the next one is sent: each makes the API server write and tell all who watch nodes."""
 _IDLE_SECONDS: Final = 60.0
 _START_JITTER_SECONDS: Final = 5.0
 _DRY_RUN: Final = {"dryRun": "All"}
@@ -212,9 +212,9 @@ class Notices:
             self._known = known_in(self._api.patch(path, patch_of(wanted, self._known, self._wall())))
         except msgspec.DecodeError as error:
             raise ApiError(0, f"the answer to {path} is not understood: {error}", fault="internal") from None
-        self._shown, self._shown_at = wanted, now
-        if self._condition is not None:
+        if self._condition is not None and wanted != self._shown:
             self._condition.pause_until = now + _LEAST_SPACING_SECONDS
+        self._shown, self._shown_at = wanted, now
         return True
 
 
