@@ -76,7 +76,10 @@ def _of_gpu(fault: AnyFault, gpu: SimulatedGpu) -> Iterator[Alarm]:
         case NvlinkDown():
             yield xid(74, f"pid='<unknown>', name=<unknown>, NVLink: fatal error detected on link {fault.link}")
         case RecoveryAction() if fault.action in _RECOVERY:
-            yield xid(154, f"GPU recovery action changed from 0x0 (None) to {fault.action:#x} ({_RECOVERY[fault.action]})")
+            asked = f"{fault.action:#x} ({_RECOVERY[fault.action]})"
+            yield xid(154, f"GPU recovery action changed from 0x0 (None) to {asked}")
+            if fault.until is not None:
+                yield xid(154, f"GPU recovery action changed from {asked} to 0x0 (None)", at=fault.end, event=False)
         case _:
             return
 

@@ -12,8 +12,8 @@ from gpuwatch.device.simulated.fault import AnyFault, Fault, Xid
 from gpuwatch.device.simulated.injectable import KINDS, MAX_XID, Kind, Numbers, Words, brought_by
 from gpuwatch.device.simulated.scenario import Scenario
 
-DEFAULT_AT_SECONDS: Final = 10.0
-"""Late enough for a sound first read of every GPU, and for a first scrape."""
+DEFAULT_AT_SECONDS: Final = 15.0
+"""Late enough for two whole reads of a sound GPU, which show what it ought to be, and for a first scrape."""
 MAX_SECONDS: Final = 1_000_000.0
 MAX_TIMES: Final = 1000
 _EVERY_SECONDS: Final = 60.0
