@@ -28,7 +28,7 @@ RESULTS: Final = frozenset({"posted", "already_told", "gone", "refused", "expire
 _MOST_WAITING: Final = 256
 _WORTH_SECONDS: Final = 600.0
 _HEARTBEAT_SECONDS: Final = 300.0
-_LEAST_SPACING_SECONDS: Final = 30.0
+_LEAST_SPACING_SECONDS: Final = 10.0
 """After a change of the condition, before the next one is sent: each makes the API server write and tell all who watch nodes."""
 _IDLE_SECONDS: Final = 60.0
 _START_JITTER_SECONDS: Final = 5.0

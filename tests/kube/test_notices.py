@@ -280,8 +280,9 @@ def test_a_hung_server_blocks_nobody(tmp_path: Path) -> None:
     with ScriptedServer() as server, reached(server, tmp_path, read_seconds=1.0) as api:
         server.script("post", hang, hang)
         notices = Notices(api, "node-a", events=True, condition=False)
+        before = set(threading.enumerate())
         notices.start()
-        (thread,) = [one for one in threading.enumerate() if one.name == "kube-notices"]
+        (thread,) = [one for one in set(threading.enumerate()) - before if one.name == "kube-notices"]
         wait_for(lambda: server.count("post"), "the first request")
         for _ in range(1000):
             notices.tell([news()])
@@ -345,7 +346,7 @@ def test_the_time_of_the_change_survives_heartbeats_and_restarts(told: Told, tmp
 
 
 def test_patches_are_few(told: Told) -> None:
-    """One every five minutes when nothing changes, one at once when something does, and not more than two a minute in any case."""
+    """One every five minutes when nothing changes, one at once when something does, and not more than six a minute in any case."""
     told.notices.show(SOUND)
     told.run(3600.0)
     assert told.server.count("patch") == 1 + 12 + 1  # the empty one, one at the start, twelve heartbeats at most
@@ -356,7 +357,7 @@ def test_patches_are_few(told: Told) -> None:
     for number in range(600):
         told.notices.show((SOUND, BAD)[number % 2])
         told.run(1.0)
-    assert told.server.count("patch") - before <= 20
+    assert told.server.count("patch") - before <= 60
     told.run(60.0)
     assert told.conditions()["GpuHealthy"]["status"] == "False"
 
