@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuwatch.duration import format_duration
 from gpuwatch.health.examples import EXAMPLES
 from gpuwatch.health.policy import NONSENSE_MARGIN_CELSIUS, PCIE_REPLAYS_PER_LANE_MINUTE, RULES, SPANS, Rule
+from gpuwatch.health.telling_reference import telling_section
 from gpuwatch.health.verdict import judge
 from gpuwatch.health.xid import XidPolicy, xid_table
 from gpuwatch.snapshot import Verdict
@@ -60,7 +61,7 @@ is not in the table is a ticket: watch. An XID stops to count when the GPU was r
 
 def health_page() -> str:
     """The whole page, in Markdown."""
-    return f"{_INTRODUCTION}\n{_truth_table()}\n{_rules()}\n{_spans()}\n{_xids()}"
+    return f"{_INTRODUCTION}\n{_truth_table()}\n{_rules()}\n{_spans()}\n{_xids()}\n{telling_section()}"
 
 
 def _truth_table() -> str:
