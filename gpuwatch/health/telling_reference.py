@@ -25,16 +25,18 @@ _SECTION: Final = f"""\
 ## Who is told
 
 A change of the verdict is a line of the log, always: `GPU has failed` and `GPU is degraded` as warnings, `GPU is sound again` as
-information, with the GPU, the state before, the action, the reasons, and the jobs and pods that hold it. Two switches tell the cluster too:
+information, with the GPU, the state before, the action, the reasons, and the jobs and pods that hold it. Two switches tell the cluster
+too:
 
 | setting | what it does | right that it needs |
 |---|---|---|
 | `kubernetes.events: true` | events about the node and about each pod that holds the GPU | `create` on `events` (API group `""`) |
 | `kubernetes.node_condition: true` | the condition `GpuHealthy` of the node | `patch` on `nodes/status` (API group `""`) |
 
-The rights are for a ClusterRole: pods live in any namespace, and nodes in none. Both also need what attribution by the API server needs ([attribution.md](attribution.md)). They are refused together with
-`kubernetes.attribution: never` or `kubernetes.api_server: never`, are off where no cluster is found, and never tell of simulated GPUs. RBAC
-cannot narrow `nodes/status` to the agent's own node; gpuwatch patches no other, and nothing there but its one condition.
+The rights are for a ClusterRole: pods live in any namespace, and nodes in none. Both also need what attribution by the API server needs
+([attribution.md](attribution.md)). They are refused together with `kubernetes.attribution: never` or `kubernetes.api_server: never`, are
+off where no cluster is found, and never tell of simulated GPUs. RBAC cannot narrow `nodes/status` to the agent's own node; gpuwatch
+patches no other, and nothing there but its one condition.
 
 ```yaml
 rules:
@@ -49,8 +51,8 @@ rules:
 ```
 
 Whether they work is in `gpuwatch_attribution_up{{source="events"}}` and `{{source="node_condition"}}`, on the page and in the JSON, from
-the start on: the right to post events is asked for by a dry run, before it is needed. `gpuwatch_kubernetes_events_total` counts what became of
-the events. A role that reaches some namespaces only is enough for events there.
+the start on: the right to post events is asked for by a dry run, before it is needed. `gpuwatch_kubernetes_events_total` counts what
+became of the events. A role that reaches some namespaces only is enough for events there.
 
 ### Events
 
@@ -65,13 +67,15 @@ reasons that go while others stay, are no news. `unknown` is never told: it neit
 the agent starts is told of as soon as its holders are known; a second event in the same ten minutes of the clock has the same name, which
 the API server refuses, so that a restart of the agent within them does not repeat it. Another board in the same slot starts clean.
 
-The pods are those that hold the GPU then, and those that ended at most {JUST_ENDED_SECONDS:.0f} s before: a fault
-mostly kills its pod before the next read shows it. With MIG a fault of the board is told to the holders of all its instances, and the event says so; where the verdict has no reason but XIDs
-that name their GPU instance, only its holders are told. A pod that the API server has not told of gets no event.
+The pods are those that hold the GPU then, and those that ended at most {JUST_ENDED_SECONDS:.0f} s before: a fault mostly kills its pod
+before the next read shows it. With MIG a fault of the board is told to the holders of all its instances, and the event says so; where the
+verdict has no reason but XIDs that name their GPU instance, only its holders are told. A pod that the API server has not told of gets no
+event.
 
-For one GPU, each reason in the first column comes at most once in {format_duration(AGAIN_SECONDS)} unless the action is heavier;
-for the node there are at most {MOST_NOTICES} such pieces of news in that time. What is held back is told later, if it is still true.
-An event that cannot be posted is tried again for ten minutes, with back-off; 256 may wait. A log line of the same kind comes at most once a minute.
+For one GPU, each reason in the first column comes at most once in {format_duration(AGAIN_SECONDS)} unless the action is heavier; for the
+node there are at most {MOST_NOTICES} such pieces of news in that time. What is held back is told later, if it is still true. An event
+that cannot be posted is tried again for ten minutes, with back-off; 256 may wait. A log line of the same kind comes at most once a
+minute.
 
 The owner of a pod sees, for a GPU that fell off the bus:
 
@@ -96,9 +100,9 @@ The event about the node has the action for its administrator and names the pods
 
 Only `failed` makes the status False. What drains nodes by a condition would take seven sound GPUs out of service for the flaw of the
 eighth, which still computes right and can wait until its job ends; the reason tells of it. A start of the agent or an upgrade of the
-driver that takes no longer than that does not change the condition. A change is sent at once, at most six times a minute; without one the time of the last heartbeat is renewed every
-five minutes. `lastTransitionTime` moves with the status alone, also over restarts of the agent. Where gpuwatch is removed the condition
-stays, with an old heartbeat.
+driver that takes no longer than that does not change the condition. A change is sent at once, at most six times a minute; without one the
+time of the last heartbeat is renewed every five minutes. `lastTransitionTime` moves with the status alone, also over restarts of the
+agent. Where gpuwatch is removed the condition stays, with an old heartbeat.
 """
 
 
