@@ -109,6 +109,12 @@ def test_interval_needs_unit_and_range(tmp_path: Path, value: str) -> None:
         ("read: {fast_interval: 20s}", ["read.medium_interval is 10s", "read.fast_interval is 20s", "not to be shorter"]),
         ("read: {stall_after: 2m}", ["reader.hang_deadline is 1m", "read.stall_after is 2m"]),
         ("read: {medium_interval: 5m, static_interval: 1m}", ["read.static_interval is 1m"]),
+        (
+            "kubernetes: {events: true, api_server: never}",
+            ["kubernetes.events is true", "kubernetes.api_server is never", "auto or always"],
+        ),
+        ("kubernetes: {node_condition: true, attribution: never}", ["node_condition is true", "kubernetes.attribution is never"]),
+        ("kubernetes: {events: 1}", ["kubernetes.events: 1", "expected true or false"]),
         ("server: {port: 1, port: 2}", ["'port' is given twice", "line 1, column 19"]),
         ("log:\n  level: info\nlog:\n", ["'log' is given twice", "line 3"]),
         ("server: {port: 1", ["broken YAML at line 1"]),
