@@ -162,7 +162,7 @@ class SimulatedDriver:
             if not fault.covers(t):
                 continue
             if isinstance(fault, Hang) and _concerns(fault.calls, name):
-                self._sleep(min(fault.seconds, fault.end - t))
+                self._sleep(fault.seconds)
             if isinstance(fault, GpuLost) and index is not None:
                 raise NVMLError(nvml.GPU_IS_LOST)
             if isinstance(fault, CallError) and _concerns(fault.calls, name):

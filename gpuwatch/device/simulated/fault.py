@@ -47,7 +47,7 @@ class CallError(Fault, frozen=True, kw_only=True, tag="call-error"):
 
 
 class Hang(Fault, frozen=True, kw_only=True, tag="hang"):
-    """``calls`` block for ``seconds`` of real time, or until the fault is over, then answer."""
+    """``calls`` block for ``seconds`` of real time, then answer, whether the fault is over by then or not."""
 
     calls: tuple[str, ...] | Literal["all"] = "all"
     seconds: float = 60.0
