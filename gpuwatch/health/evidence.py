@@ -48,6 +48,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """Facts about health that failed to be read for the whole window."""
 
     recovery_action: int | None = None
+    recovery_read_at: float | None = None
+    """When that was last told, Unix time; ``None``: just now. A GPU that went silent tells no more."""
     xids: tuple[XidSeen, ...] = ()
     suspect_jobs: tuple[str, ...] = ()
     """Different jobs that XID 13 or 31 hit on this GPU within the window, without those that it hit on several GPUs."""

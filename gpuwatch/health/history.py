@@ -31,6 +31,7 @@ class GpuHistory:
         self._taken: Medium | None = None
         self._medium: Medium | None = None
         self._read_at = 0.0
+        self._recovery_read_at: float | None = None
         self._health = Health()
         self._volatile: dict[tuple[str, str], int] = {}
         self._driver: str | None = None
@@ -51,6 +52,8 @@ class GpuHistory:
             self._read_at = at
             self._driver = snapshot.driver_version or self._driver
             self._volatile |= _volatile(gpu.medium.health)
+            if gpu.medium.health.recovery_action is not None:
+                self._recovery_read_at = at
             self._health = _merged(gpu.medium.health, self._health)
             self._measures.take(gpu, now)
             changed = True
@@ -62,10 +65,11 @@ class GpuHistory:
             self._measures.note_uncorrected(now)
         if event.kind != "xid" or event.code <= 0 or (self.reset_until is not None and event.at <= self.reset_until):
             return
-        if event.code == RECOVERY_CHANGED and recovery_of_text(event.text) == 0:
-            self._forget_xids(event.at)  # the driver says that nothing is left to do
-            return
         before = self._xids.get(event.code)
+        if event.code == RECOVERY_CHANGED and recovery_of_text(event.text) == 0:
+            # The driver says that nothing is left to do. NVML's account of the same may bear a slightly later time.
+            self._forget_xids(max(event.at, before.last_at) if before is not None and event.completes else event.at)
+            return
         if before is None and len(self._xids) >= _MOST_CODES:
             del self._xids[min(self._xids, key=lambda code: self._xids[code].last_at)]
         newest = before is None or event.completes or event.at >= before.last_at
@@ -109,6 +113,7 @@ class GpuHistory:
             down_seconds=0.0 if self._down_since is None else now - self._down_since,
             read=self._medium is not None,
             recovery_action=health.recovery_action,
+            recovery_read_at=self._recovery_read_at,
             xids=tuple(self._xids.values()),
             guilty_jobs=guilty_jobs,
             suspect_jobs=suspect_jobs,

@@ -47,7 +47,8 @@ def recovery_wanted(evidence: Evidence) -> int:
     told = None if said is None else recovery_of_text(said.text)
     if said is None or told is None:
         return evidence.recovery_action or 0
-    if evidence.recovery_action is not None and evidence.at - said.last_at > RECOVERY_TEXT.seconds:
+    read_at = evidence.at if evidence.recovery_read_at is None else evidence.recovery_read_at
+    if evidence.recovery_action is not None and read_at - said.last_at > RECOVERY_TEXT.seconds:
         return evidence.recovery_action
     return max(told, evidence.recovery_action or 0)
 

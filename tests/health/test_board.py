@@ -462,6 +462,25 @@ def test_the_drivers_words_count_though_nvml_was_first(code: int, text: str, exp
     assert not any("times" in reason.detail for reason in verdict.reasons)
 
 
+def test_what_the_driver_asked_for_stays_when_the_gpu_goes_silent() -> None:
+    """A value that was read before the XID 154 is no answer to it, however long ago that was."""
+    desk = Desk(health=Health(ecc_enabled=False, recovery_action=0))
+    desk.read(30)
+    desk.tell(code=154, text="GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)")
+    desk.gpus[0] = msgspec.structs.replace(desk.gpus[0], medium=None)
+    assert "recovery_reset" in shape(desk.read(300).gpus[0].verdict)[1]
+
+
+def test_all_is_clear_though_nvml_told_it_first() -> None:
+    """NVML's account of the 154 that ends all has no words and a later time; the log line ends it too."""
+    watched = Watched("single-h200").run_to(20)
+    line = watched.xid(154, text="GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)")
+    watched.tell(watched.xid(95))
+    watched.tell(msgspec.structs.replace(line, source="nvml", text="", at=line.at + 0.2))
+    watched.tell(line)
+    assert shape(watched.verdict()) == OK
+
+
 def test_row_20_unknown_and_new_codes() -> None:
     """999 is a ticket; 143 is known."""
     assert Desk().tell(code=999) == ("degraded", {"xid_unknown"})
