@@ -9,20 +9,11 @@ from typing import Final
 from gpuwatch.device.readings import SourceHealth
 from gpuwatch.health.verdict import STATES
 from gpuwatch.health.xid import policy_of
-from gpuwatch.snapshot import Action, Gpu, State, XidCount
+from gpuwatch.snapshot import Gpu, State, XidCount
 
 NOT_JUDGED: Final = "not judged"
 """Of a GPU without a verdict: it was not looked at yet, or another board took its place."""
 
-_ERRANDS: Final[dict[Action, str]] = {
-    "none": "Nothing to do.",
-    "watch": "Leave it in service. Keep the kernel log and the output of nvidia-bug-report.sh, and open a case if it comes again.",
-    "restart_job": "Start the job again; the GPU is not to blame.",
-    "drain": "Let no new work start on it, and move what runs.",
-    "reset_gpu": "Drain it, then run 'nvidia-smi --gpu-reset -i {gpu}'.",
-    "reboot_node": "Drain the node and reboot it; power it off and on if that does not help.",
-    "inspect": "Drain it and look at the hardware: seat, cables, airflow, power, the vendor's diagnostics.",
-}
 _SOURCES: Final = {"kernel_log": "the kernel log", "nvml": "NVML's events"}
 _DEAF: Final = {
     ("kernel_log", "permission"): "it may not be read: run as root, or with CAP_SYSLOG",
@@ -62,11 +53,6 @@ def summary_of(gpus: tuple[Gpu, ...]) -> str:
         return "the GPU is ok" if len(gpus) == 1 else f"all {total} are ok"
     (state, first), *others = counts.items()
     return ", ".join((f"{first} of {total} {state}", *(f"{count} {other}" for other, count in others)))
-
-
-def errand_of(action: Action, gpu: int) -> str:
-    """What to do about the GPU with that index, as a whole sentence."""
-    return _ERRANDS[action].format(gpu=gpu)
 
 
 def newest_xids(gpus: tuple[Gpu, ...]) -> list[tuple[Gpu, XidCount]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from gpuwatch.diagnosis import errand_of, findings, state_of, summary_of
+from gpuwatch.diagnosis import findings, state_of, summary_of
 from gpuwatch.doctor.attribution import holders_of
 from gpuwatch.doctor.lines import WIDTH, cut, plain, wrapped
+from gpuwatch.health.actions import sentence_of
 from gpuwatch.snapshot import Gpu, Snapshot
 
 _HEAD = "  GPU  STATE     ACTION       MODEL"
@@ -41,7 +42,7 @@ def _finding(gpu: Gpu, snapshot: Snapshot) -> list[str]:
     state = verdict.state.upper() if verdict.state in ("failed", "unknown") else verdict.state
     model = cut(gpu.identity.model or "unknown model", WIDTH - _MODEL)
     lines = [f"  {gpu.identity.index:>3}  {state:<9} {verdict.action:<12} {model}"]
-    lines += _part("do", errand_of(verdict.action, gpu.identity.index))
+    lines += _part("do", sentence_of(verdict.action, gpu.identity.uuid))
     if snapshot.kubernetes is not None:
         lines += _part("held by", holders_of(gpu, snapshot))
     for reason in verdict.reasons:

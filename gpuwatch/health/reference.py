@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from gpuwatch.duration import format_duration
+from gpuwatch.health.actions import sentence_of
 from gpuwatch.health.examples import EXAMPLES
 from gpuwatch.health.policy import NONSENSE_MARGIN_CELSIUS, PCIE_REPLAYS_PER_LANE_MINUTE, RULES, SPANS, Rule
 from gpuwatch.health.telling_reference import telling_section
-from gpuwatch.health.verdict import judge
+from gpuwatch.health.verdict import ACTIONS, judge
 from gpuwatch.health.xid import XidPolicy, xid_table
 from gpuwatch.snapshot import Verdict
 
@@ -27,14 +28,7 @@ Each GPU has one verdict: a state, the reasons for it, and one thing to do. It i
 
 | action | what to do |
 |---|---|
-| `none` | Nothing. |
-| `watch` | Leave it in service. Keep the kernel log and the output of `nvidia-bug-report.sh`, and open a case if it comes again. |
-| `restart_job` | The job is dead or must be started again; the GPU is not to blame. |
-| `drain` | Let no new work start on it, and move what runs. |
-| `reset_gpu` | Drain it, then `nvidia-smi --gpu-reset`; on V100 and T4 loading the driver anew does the same. |
-| `reboot_node` | Drain the node and reboot it; power it off and on if that does not help. |
-| `inspect` | Drain it and look at the hardware: seat, cables, airflow, power, the vendor's diagnostics; replace it if they say so. |
-
+{actions}
 The state is the worst that any reason brings, in the order of the table above. The action is the heaviest, in the order of its table,
 among the reasons of the highest severity: `page` (wake somebody), `ticket` (in working hours), `info` (the owner of the job).
 
@@ -61,7 +55,12 @@ is not in the table is a ticket: watch. An XID stops to count when the GPU was r
 
 def health_page() -> str:
     """The whole page, in Markdown."""
-    return f"{_INTRODUCTION}\n{_truth_table()}\n{_rules()}\n{_spans()}\n{_xids()}\n{telling_section()}"
+    return f"{_introduction()}\n{_truth_table()}\n{_rules()}\n{_spans()}\n{_xids()}\n{telling_section()}"
+
+
+def _introduction() -> str:
+    rows = (f"| `{action}` | {sentence_of(action)} |\n" for action in ACTIONS)
+    return _INTRODUCTION.format(actions="".join(rows))
 
 
 def _truth_table() -> str:

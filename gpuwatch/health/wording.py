@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gpuwatch.health.actions import errand_of
 from gpuwatch.health.policy import POLICY
 from gpuwatch.health.telling import Kind, Notice
 from gpuwatch.kube.client import one_line
@@ -11,15 +12,6 @@ from gpuwatch.kube.events import MAX_MESSAGE
 from gpuwatch.snapshot import Action, Holder, Reason
 
 _STATES: Final[dict[Kind, str]] = {"GpuFailed": "has failed", "GpuDegraded": "works with a flaw", "GpuRecovered": "is sound again"}
-_FOR_NODE: Final[dict[Action, str]] = {
-    "none": "nothing to do",
-    "watch": "leave it in service and keep the kernel log; open a case if it comes again",
-    "restart_job": "start the job again; the GPU is not to blame",
-    "drain": "let no new work start on it, and move what runs",
-    "reset_gpu": "drain it, then reset it with nvidia-smi --gpu-reset",
-    "reboot_node": "drain the node and reboot it",
-    "inspect": "drain it and look at the hardware",
-}
 _FOR_POD: Final[dict[Kind, dict[Action, str]]] = {
     "GpuFailed": {"restart_job": "start the job again, on this GPU or another"},
     "GpuDegraded": {"restart_job": "start the job again, on this GPU or another"},
@@ -34,7 +26,10 @@ def node_message(notice: Notice) -> str:
     """For who runs the node: which GPU, the first action, what is wrong, who held it."""
     if notice.kind == "GpuRecovered":
         return f"{_subject(notice)} {_STATES[notice.kind]}."
-    parts = [f"{_subject(notice)} {_STATES[notice.kind]}. First action: {_FOR_NODE[notice.action]}.", *_scope(notice)]
+    parts = [
+        f"{_subject(notice)} {_STATES[notice.kind]}. First action: {errand_of(notice.action, one_line(notice.uuid))}.",
+        *_scope(notice),
+    ]
     if notice.holders:
         parts.append(f"Held by {', '.join(map(_holder, notice.holders))}.")
     return _with_reasons(parts, [_cleaned(reason.detail or reason.code) for reason in notice.reasons])

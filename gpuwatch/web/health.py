@@ -8,7 +8,6 @@ from gpuwatch.diagnosis import (
     NOT_JUDGED,
     age_of,
     deafness_of,
-    errand_of,
     findings,
     meaning_of,
     moment_of,
@@ -17,6 +16,7 @@ from gpuwatch.diagnosis import (
     summary_of,
     worst_state,
 )
+from gpuwatch.health.actions import sentence_of
 from gpuwatch.snapshot import Gpu, Listening, Reason, Snapshot, Verdict, XidCount
 from gpuwatch.web.holders import Holders
 from gpuwatch.web.markup import table, text
@@ -78,7 +78,7 @@ def _finding(gpu: Gpu, verdict: Verdict, holders: Holders) -> tuple[str, ...]:
         f"<b>{gpu.identity.index} · {escape(gpu.identity.model) or 'unknown model'}</b>",
         _state(verdict),
         *((holders.cell_with_instances(gpu.identity.uuid),) if holders.known else ()),
-        f"<b>{escape(action)}</b><small>{escape(errand_of(verdict.action, gpu.identity.index))}</small>",
+        f"<b>{escape(action)}</b><small>{escape(sentence_of(verdict.action, gpu.identity.uuid))}</small>",
         "".join(map(_reason, verdict.reasons)),
     )
 

@@ -22,7 +22,7 @@ def notice(*reasons: Reason, holders: tuple[Holder, ...] = (), **more: object) -
 def test_the_node_is_told_everything() -> None:
     """Which GPU, the first action, what is wrong, and who held it."""
     assert node_message(notice(LOST, holders=(held(h100()).holder,))) == (
-        "GPU 2 (NVIDIA H200, GPU-2) has failed. First action: drain the node and reboot it. "
+        "GPU 2 (NVIDIA H200, GPU-2) has failed. First action: drain the node and reboot it; power it off and on if that does not help. "
         "What is wrong: the GPU fell off the bus: gpu_is_lost. Held by vision/resnet-worker-0 (tensorflow) of TFJob resnet."
     )
 
