@@ -26,10 +26,8 @@ def node_message(notice: Notice) -> str:
     """For who runs the node: which GPU, the first action, what is wrong, who held it."""
     if notice.kind == "GpuRecovered":
         return f"{_subject(notice)} {_STATES[notice.kind]}."
-    parts = [
-        f"{_subject(notice)} {_STATES[notice.kind]}. First action: {errand_of(notice.action, one_line(notice.uuid))}.",
-        *_scope(notice),
-    ]
+    errand = errand_of(notice.action, one_line(notice.uuid))
+    parts = [f"{_subject(notice)} {_STATES[notice.kind]}. First action: {errand}.", *_scope(notice)]
     if notice.holders:
         parts.append(f"Held by {', '.join(map(_holder, notice.holders))}.")
     return _with_reasons(parts, [_cleaned(reason.detail or reason.code) for reason in notice.reasons])
