@@ -11,6 +11,7 @@ import msgspec
 from gpuwatch.device.readings import FaultEvent
 from gpuwatch.health.evidence import PeerFault
 from gpuwatch.health.history import GpuHistory
+from gpuwatch.health.signs import LOST_XID
 from gpuwatch.health.suspicion import PROGRAM_ERRORS, Suspicion
 from gpuwatch.health.verdict import judge
 from gpuwatch.health.xid import XidPolicy
@@ -20,7 +21,6 @@ from gpuwatch.snapshot import Gpu, JobUse, Snapshot, Verdict
 _AGAIN_SECONDS: Final = 5.0
 """A verdict is judged anew at least that often, since times run out without any news."""
 _MOST_PEER_FAULTS: Final = 64
-_LOST_XID: Final = 79
 _LOST: Final = frozenset({"gpu_is_lost", "missing"})
 
 
@@ -95,10 +95,10 @@ class HealthBoard:
         if gpu.up or gpu.fault not in _LOST:
             return
         for place, (other, fault) in enumerate(self._grave):
-            if other == key and fault.code == _LOST_XID:
+            if other == key and fault.code == LOST_XID:
                 self._grave[place] = (key, msgspec.structs.replace(fault, until_at=at))
                 return
-        self._grave.append((key, PeerFault(gpu=gpu.identity.index, code=_LOST_XID, from_at=at, until_at=at)))
+        self._grave.append((key, PeerFault(gpu=gpu.identity.index, code=LOST_XID, from_at=at, until_at=at)))
 
     def _judge(self, key: str, gpu: Gpu, at: float, now: float) -> Verdict:
         history = self._history(key)

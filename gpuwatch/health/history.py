@@ -1,7 +1,8 @@
 """What is remembered of one GPU between snapshots, so that evidence can be made of it: its windows, its XIDs, when it was reset.
 
 A reset is told by a line of the kernel log, by counters that started again, by a driver that was loaded anew, or by a GPU that was lost
-and answers again. A reboot ends the agent too, and another board has another UUID: neither leaves anything behind.
+and answers again, also when it was lost before the agent started. A reboot ends the agent too, and another board has another UUID: neither
+leaves anything behind.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import msgspec
 from gpuwatch.device.readings import FaultEvent, Health, Medium
 from gpuwatch.health.evidence import Evidence, PeerFault, XidSeen
 from gpuwatch.health.measures import Measures
-from gpuwatch.health.signs import NODE_FAULTS, RECOVERY_CHANGED
+from gpuwatch.health.signs import LOST_XID, NODE_FAULTS, RECOVERY_CHANGED
 from gpuwatch.health.xid import recovery_of_text
 from gpuwatch.snapshot import Gpu, Snapshot
 
@@ -38,6 +39,7 @@ class GpuHistory:
         self._down_since: float | None = None
         self._gone_at: float | None = None
         self._unloaded_at: float | None = None
+        self._lost_before: float | None = None
         self.reset_until: float | None = None
         """The newest reset that was noticed; who remembers things of this GPU elsewhere forgets what is older."""
 
@@ -46,6 +48,9 @@ class GpuHistory:
         at = snapshot.timestamp_seconds
         changed = self._take_state(gpu, snapshot, now)
         if gpu.medium is not None and gpu.medium is not self._taken:
+            if self._lost_before is not None:
+                self.clear(self._lost_before)
+                self._lost_before = None
             if self._has_started_anew(gpu.medium, snapshot.driver_version):
                 self.clear(self._read_at, from_zero=True)
             self._taken = self._medium = gpu.medium
@@ -65,6 +70,12 @@ class GpuHistory:
             self._measures.note_uncorrected(now)
         if event.kind != "xid" or event.code <= 0 or (self.reset_until is not None and event.at <= self.reset_until):
             return
+        if event.code == LOST_XID and event.replayed:
+            # It fell off the bus in an earlier life of the agent. If it is read in this one, it was reset in between.
+            if self._taken is not None:
+                self.clear(event.at)
+                return
+            self._lost_before = max(event.at, self._lost_before or 0.0)
         before = self._xids.get(event.code)
         if event.code == RECOVERY_CHANGED and recovery_of_text(event.text) == 0:
             # The driver says that nothing is left to do. NVML's account of the same may bear a slightly later time.

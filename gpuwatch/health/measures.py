@@ -18,6 +18,8 @@ _COUNTED_AS: Final = {
     "power_brake": "hardware_power_brake",
 }
 """Rule → the reason under which :mod:`gpuwatch.accounting` counts throttled seconds."""
+_EXPLAINS_SLOWDOWN: Final = ("hardware_thermal", "hardware_power_brake")
+"""The slowdown bit is set with these too: what is left of its time had no reason, also when their own, shorter windows are over."""
 _BUSY_FOR_PCIE, _BUSY_FOR_CLOCKS = 0.5, 0.8
 _LOW_POWER_RATIO: Final = 0.7
 """Low clocks near the power limit are the limit's work, whether the board says so or not."""
@@ -55,6 +57,7 @@ class Measures:
         self._ecc_corrected = self._growths("ecc_corrected_storm")
         self._retired = self._growths("retired_pages_growing", lost_gaps=False)
         self._throttled = {rule: self._growths(rule) for rule in _COUNTED_AS}
+        self._explained = self._growths("hardware_slowdown")
         self._retries = self._growths("nvlink_errors")
         self._crc = self._growths("nvlink_crc_storm")
         self._replays = self._growths("pcie_replays")
@@ -75,6 +78,8 @@ class Measures:
             return
         for rule, counted in _COUNTED_AS.items():
             self._throttled[rule].update(counted, gpu.totals.throttled_seconds.get(counted), now)
+        for counted in _EXPLAINS_SLOWDOWN:
+            self._explained.update(counted, gpu.totals.throttled_seconds.get(counted), now)
         self._take_memory(medium.health, now)
         self._take_links(medium.links, now)
         self._take_pcie(gpu.identity, medium.links, fast, now)
@@ -95,6 +100,8 @@ class Measures:
         margin = self._margin.value(now)
         down, fabric = self._nvlinks.value(now), self._fabric.value(now)
         ratios = {rule: rate for rule, growth in self._throttled.items() if (rate := growth.rate(now)) is not None}
+        if "hardware_slowdown" in ratios:
+            ratios["hardware_slowdown"] = max(ratios["hardware_slowdown"] - (self._explained.rate(now) or 0.0), 0.0)
         return {
             "missing": tuple(sorted(name for name, best in self._reported.items() if best.value(now) == 0.0)),
             "ecc_uncorrected_grown": self._ecc_uncorrected.amount(now),

@@ -17,6 +17,7 @@ NODE_FAULTS: Final = frozenset(
 _LOST: Final = frozenset({"gpu_is_lost", "missing", "not_found"})
 _HUNG: Final = frozenset({"stalled", "timeout"})
 _RECOVERY_RULES: Final = {1: "recovery_reset", 2: "recovery_reboot", 3: "recovery_drain_p2p", 4: "recovery_drain_and_reset"}
+LOST_XID: Final = 79
 RECOVERY_CHANGED: Final = 154
 """XID that tells what the driver asks for."""
 
@@ -50,7 +51,12 @@ def recovery_wanted(evidence: Evidence) -> int:
     read_at = evidence.at if evidence.recovery_read_at is None else evidence.recovery_read_at
     if evidence.recovery_action is not None and read_at - said.last_at > RECOVERY_TEXT.seconds:
         return evidence.recovery_action
-    return max(told, evidence.recovery_action or 0)
+    return max(told, evidence.recovery_action or 0, key=_weight)
+
+
+def _weight(wanted: int) -> int:
+    """How much the driver asks for: its numbers are in no order, and draining peer-to-peer (3) is less than a reset (1)."""
+    return {0: 0, 3: 2, 1: 3, 4: 4, 2: 5}.get(wanted, 1)
 
 
 def echo_of(evidence: Evidence, at: float) -> PeerFault | None:

@@ -269,6 +269,15 @@ def test_row_8_power_brake_is_not_heat() -> None:
     assert shape(watched.run_to(3600).verdict()) == ("degraded", {"power_brake"})
 
 
+@pytest.mark.parametrize(("kind", "over"), [("power-brake", 200), ("thermal-throttle, slowdown: hardware", 920)])
+def test_row_8_a_slowdown_that_is_over_had_its_reason(kind: str, over: float) -> None:
+    """The windows of brake and heat end at another time than that of the slowdown bit, which comes with both: no reason is left over."""
+    text = f"gpus: [{{board: h100-sxm, loads: [{{kind: training}}]}}]\nfaults: [{{kind: {kind}, from: 120, until: 1320}}]"
+    watched = Watched(text).run_to(1320 + over)
+    assert not any("hardware_slowdown" in reason for reason in watched.worst())
+    assert shape(watched.verdict()) == OK
+
+
 @pytest.mark.parametrize(("margin", "core"), [(0.0, 60.0), (-5.0, 60.0)])
 def test_row_9_a_nonsense_margin(margin: float, core: float) -> None:
     """A margin at or below zero on a cool GPU is not believed."""
@@ -346,6 +355,29 @@ def test_row_13_a_lost_gpu_that_answers_again_is_clear() -> None:
     assert shape(desk.read(30).gpus[0].verdict) == ("failed", {"gpu_lost", "xid_79"})
     desk.up()
     assert shape(desk.read(10).gpus[0].verdict) == OK
+
+
+@pytest.mark.parametrize("read_first", [True, False])
+def test_row_13_a_gpu_that_was_lost_before_the_start_and_answers_is_clear(*, read_first: bool) -> None:
+    """The log still tells of an XID 79 and of no reset: that the GPU is read says that there was one. Its peer's 62 still counts."""
+    desk = Desk(2)
+    desk.board = HealthBoard(read_seconds=10.0)
+    if read_first:
+        desk.read()
+    desk.tell(code=62, gpu=1, at=EPOCH - 600, replayed=True)
+    desk.tell(code=48, at=EPOCH - 650, replayed=True)
+    desk.tell(code=79, at=EPOCH - 600, replayed=True)
+    assert [shape(gpu.verdict) for gpu in desk.read(10).gpus] == [OK, ("failed", {"xid_62"})]
+    assert desk.tell(code=79) == ("failed", {"xid_79"})
+
+
+def test_row_13_a_gpu_that_was_lost_before_the_start_and_still_is() -> None:
+    """Without a reading the log's word stands."""
+    desk = Desk()
+    desk.board = HealthBoard(read_seconds=10.0)
+    desk.down("unknown")
+    desk.tell(code=79, at=EPOCH - 600, replayed=True)
+    assert shape(desk.read(60).gpus[0].verdict) == ("failed", {"unreadable", "xid_79"})
 
 
 def test_row_13_a_driver_that_was_loaded_anew_clears() -> None:

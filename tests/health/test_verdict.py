@@ -123,6 +123,9 @@ def test_details_far_from_their_fault_count_alone() -> None:
         ("changed from 0x1 (GPU Reset Required) to 0x0 (None)", None, set()),
         ("to (Drain P2P)", None, {"recovery_drain_p2p"}),
         ("to (Drain and Reset)", None, {"recovery_drain_and_reset"}),
+        ("from 0x3 (Drain P2P) to 0x1 (GPU Reset Required)", 3, {"recovery_reset"}),
+        ("from 0x5 (Recover IMEX) to 0x2 (Node Reboot Required)", 5, {"recovery_reboot"}),
+        ("from 0x2 (Node Reboot Required) to 0x4 (Drain and Reset)", 2, {"recovery_reboot"}),
         ("nothing in brackets", None, {"xid_154"}),
     ],
 )
