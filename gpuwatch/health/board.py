@@ -11,6 +11,7 @@ import msgspec
 from gpuwatch.device.readings import FaultEvent
 from gpuwatch.health.evidence import PeerFault
 from gpuwatch.health.history import GpuHistory
+from gpuwatch.health.policy import XID_PAGE_HOLD
 from gpuwatch.health.signs import LOST_XID
 from gpuwatch.health.suspicion import PROGRAM_ERRORS, Suspicion
 from gpuwatch.health.verdict import judge
@@ -110,9 +111,17 @@ class HealthBoard:
             now,
             suspect_jobs=self._suspicion.jobs(key, at),
             guilty_jobs=self._suspicion.guilty(at),
-            peers=tuple(fault for other, fault in self._grave if other != key),
+            peers=self._peers_of(key, at),
         )
         return judge(evidence, self._overrides)
+
+    def _peers_of(self, key: str, at: float) -> tuple[PeerFault, ...]:
+        return tuple(msgspec.structs.replace(fault, stands=self._stands(other, fault, at)) for other, fault in self._grave if other != key)
+
+    def _stands(self, key: str, fault: PeerFault, at: float) -> bool:
+        """That GPU was not reset since, and its XID still counts."""
+        history = self._histories.get(key)
+        return history is not None and history.suffers_from(fault.code) and at - fault.until_at <= XID_PAGE_HOLD.seconds
 
 
 def _key(gpu: Gpu) -> str:

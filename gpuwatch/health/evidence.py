@@ -31,6 +31,8 @@ class PeerFault(Struct, frozen=True, kw_only=True):
     """Unix time, seconds."""
     until_at: float
     """When it was last seen."""
+    stands: bool = False
+    """The peer was not reset since."""
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
@@ -89,6 +91,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """Links that this board has had up."""
     nvlinks_down: float | None = None
     """Links of those that are down: the fewest in the window."""
+    nvlinks_down_at: float | None = None
+    """When the newest of them went down, Unix time; ``None``: just now."""
     nvlink_errors_per_minute: float | None = None
     """Replays and recoveries."""
     nvlink_crc_per_second: float | None = None

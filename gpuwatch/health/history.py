@@ -92,6 +92,10 @@ class GpuHistory:
             job=job or (before.job if before else ""),
         )
 
+    def suffers_from(self, code: int) -> bool:
+        """Whether that XID came and no reset since."""
+        return code in self._xids
+
     def clear(self, until: float, *, from_zero: bool = False) -> None:
         """The GPU was reset at that time: what happened before is over. ``from_zero``: its counters were seen to begin again.
 
@@ -118,6 +122,7 @@ class GpuHistory:
         fields = self._measures.fields(now)
         if gpu.up and gpu.medium is None and self._medium is not None:
             fields["missing"] = ("everything but the fast tier",)
+        down_since = self._measures.nvlinks_down_since
         return Evidence(
             at=at,
             fault="" if gpu.up else gpu.fault or "unknown",
@@ -138,6 +143,7 @@ class GpuHistory:
             retired_pages=sum(health.retired_pages.values()) if health.retired_pages else None,
             retired_pages_uncorrected=health.retired_pages.get("double_bit"),
             retired_pages_pending=health.retired_pages_pending,
+            nvlinks_down_at=None if down_since is None else at - (now - down_since),
             **fields,
         )
 

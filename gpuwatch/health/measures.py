@@ -64,6 +64,8 @@ class Measures:
         self._margin, self._headroom, self._memory_headroom = map(self._best, ("temperature_margin", "temperature", "memory_temperature"))
         self._clock = self._best("clocks_stuck_low")
         self._nvlinks = self._best("nvlink_down")
+        self._nvlinks_down: tuple[int, float] | None = None
+        """How many, and since when as many."""
         self._fabric = self._best("fabric")
         self._pcie = {"width": self._best("pcie_width"), "generation": self._best("pcie_generation")}
         self._reported: dict[str, Best] = {}
@@ -126,6 +128,11 @@ class Measures:
             "pcie_replay_budget": self._budget,
         }
 
+    @property
+    def nvlinks_down_since(self) -> float | None:
+        """When the newest of the links that are down now went down; ``None``: none is."""
+        return None if self._nvlinks_down is None else self._nvlinks_down[1]
+
     def _growths(self, rule: str, *, lost_gaps: bool = True) -> Growths:
         return Growths(max(window(rule), self._shortest), lost_gaps=lost_gaps)
 
@@ -147,6 +154,8 @@ class Measures:
         if links.nvlink_up:
             down = sum(links.nvlink_up.get(link) is False for link in self._nvlinks_ever)
             self._nvlinks.update(-float(down), now)
+            before, since = self._nvlinks_down or (0, now)
+            self._nvlinks_down = (down, now if down > before else since) if down else None
         for kind, count in links.nvlink_errors.items():
             growths = self._retries if kind in _RETRIES else self._crc
             growths.update(kind, count, now)

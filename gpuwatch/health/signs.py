@@ -65,6 +65,15 @@ def echo_of(evidence: Evidence, at: float) -> PeerFault | None:
     return next((peer for peer in evidence.peers if peer.from_at - near <= at <= peer.until_at + near), None)
 
 
+def _felled_by(evidence: Evidence) -> PeerFault | None:
+    """The fault of a peer that may have taken the links down with it, and that is not repaired yet or was a moment ago."""
+    near, down_at = XID_ECHO.seconds, evidence.at if evidence.nvlinks_down_at is None else evidence.nvlinks_down_at
+    for peer in evidence.peers:
+        if peer.from_at - near <= down_at <= peer.until_at + near and (peer.stands or evidence.at <= peer.until_at + near):
+            return peer
+    return None
+
+
 def _value(rule: str) -> float:
     return POLICY[rule].value or 0.0
 
@@ -162,7 +171,7 @@ def _is_warm(evidence: Evidence) -> bool:
 
 def _nvlink(evidence: Evidence) -> Iterator[Reason]:
     if _above("nvlink_down", evidence.nvlinks_down):
-        peer = echo_of(evidence, evidence.at)
+        peer = _felled_by(evidence)
         seen = f"{evidence.nvlinks_down:.0f} of {evidence.nvlinks_most}"
         yield reason("nvlink_down", seen) if peer is None else reason("nvlink_down_echo", f"{seen}; GPU {peer.gpu} failed")
     if _above("nvlink_crc_storm", evidence.nvlink_crc_per_second):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from gpuwatch.snapshot import Verdict
@@ -115,3 +116,20 @@ def test_the_echo_of_a_lost_peer_blames_the_peer() -> None:
     echo = watched.verdict(0)
     assert (echo.state, echo.action, codes(echo)) == ("degraded", "watch", {"nvlink_down_echo"})
     assert watched.verdict(1).state == "failed"
+
+
+def test_links_that_a_peer_took_down_are_its_fault_until_it_is_repaired() -> None:
+    """The driver of GPU 1 no longer answers and its links stay down: GPU 0 is not called failed by and by, but after the reset of GPU 1."""
+    watched = Watched("gpus: [{board: h100-sxm, count: 2}]\nfaults: [{kind: nvlink-down, gpu: 0, link: 1, from: 61}]").run_to(60)
+    watched.tell(watched.xid(119, gpu=1))
+    echo = watched.run_to(3600).verdict(0)
+    assert (echo.state, echo.action, codes(echo)) == ("degraded", "watch", {"nvlink_down_echo"})
+    watched.tell(msgspec.structs.replace(watched.xid(0, gpu=1), kind="reset"))
+    assert codes(watched.run_to(3700).verdict(0)) == {"nvlink_down"}
+
+
+def test_links_that_go_down_long_after_a_peers_fault_are_no_echo() -> None:
+    """The peer is still broken, and so are these links."""
+    watched = Watched("gpus: [{board: h100-sxm, count: 2}]\nfaults: [{kind: nvlink-down, gpu: 0, link: 1, from: 1000}]").run_to(60)
+    watched.tell(watched.xid(119, gpu=1))
+    assert watched.run_to(1300).verdict(0).state == "failed"
