@@ -12,7 +12,7 @@ from gpuwatch.device.readings import FaultEvent
 from gpuwatch.health.evidence import PeerFault
 from gpuwatch.health.history import GpuHistory
 from gpuwatch.health.policy import XID_PAGE_HOLD
-from gpuwatch.health.signs import LOST_XID
+from gpuwatch.health.signs import LOST, LOST_XID
 from gpuwatch.health.suspicion import PROGRAM_ERRORS, Suspicion
 from gpuwatch.health.verdict import judge
 from gpuwatch.health.xid import XidPolicy
@@ -22,7 +22,6 @@ from gpuwatch.snapshot import Gpu, JobUse, Snapshot, Verdict
 _AGAIN_SECONDS: Final = 5.0
 """A verdict is judged anew at least that often, since times run out without any news."""
 _MOST_PEER_FAULTS: Final = 64
-_LOST: Final = frozenset({"gpu_is_lost", "missing"})
 
 
 class HealthBoard:
@@ -93,7 +92,7 @@ class HealthBoard:
 
     def _note_loss(self, key: str, gpu: Gpu, at: float) -> None:
         """A lost GPU is a grave fault for its peers as long as it is lost."""
-        if gpu.up or gpu.fault not in _LOST:
+        if gpu.up or gpu.fault not in LOST:
             return
         for place, (other, fault) in enumerate(self._grave):
             if other == key and fault.code == LOST_XID:

@@ -54,6 +54,7 @@ class Measures:
         ``from_zero``: what its error counters say next has been counted since.
         """
         self._ecc_uncorrected = self._growths("ecc_uncorrected", lost_gaps=False)
+        self._ecc_events = self._growths("ecc_uncorrected", lost_gaps=False)
         self._ecc_corrected = self._growths("ecc_corrected_storm")
         self._retired = self._growths("retired_pages_growing", lost_gaps=False)
         self._throttled = {rule: self._growths(rule) for rule in _COUNTED_AS}
@@ -94,19 +95,20 @@ class Measures:
             self._clock.update(_busy_clock_ratio(gpu.identity, medium, fast), now)
 
     def note_uncorrected(self, now: float) -> None:
-        """An event told of an uncorrected error, before any counter was read."""
-        self._ecc_uncorrected.add("event", 1.0, now)
+        """An event told of an uncorrected error, before any counter was read. The counter will tell of the same one."""
+        self._ecc_events.add("event", 1.0, now)
 
     def fields(self, now: float) -> dict[str, Any]:
         """The fields of :class:`gpuwatch.health.evidence.Evidence` that come from windows."""
         margin = self._margin.value(now)
+        grown = [amount for told in (self._ecc_uncorrected, self._ecc_events) if (amount := told.amount(now)) is not None]
         down, fabric = self._nvlinks.value(now), self._fabric.value(now)
         ratios = {rule: rate for rule, growth in self._throttled.items() if (rate := growth.rate(now)) is not None}
         if "hardware_slowdown" in ratios:
             ratios["hardware_slowdown"] = max(ratios["hardware_slowdown"] - (self._explained.rate(now) or 0.0), 0.0)
         return {
             "missing": tuple(sorted(name for name, best in self._reported.items() if best.value(now) == 0.0)),
-            "ecc_uncorrected_grown": self._ecc_uncorrected.amount(now),
+            "ecc_uncorrected_grown": max(grown) if grown else None,
             "ecc_corrected_per_second": self._ecc_corrected.rate(now),
             "retired_pages_uncorrected_grown": self._retired.amount(now),
             "throttled_ratio": ratios,

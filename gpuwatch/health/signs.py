@@ -14,7 +14,7 @@ NODE_FAULTS: Final = frozenset(
     {"starting", "reader_down", "driver_not_loaded", "library_not_found", "lib_rm_version_mismatch", "uninitialized", "no_gpu"}
 )
 """A GPU that does not answer for one of these is not at fault: the driver is down for all."""
-_LOST: Final = frozenset({"gpu_is_lost", "missing", "not_found"})
+LOST: Final = frozenset({"gpu_is_lost", "missing", "not_found"})
 _HUNG: Final = frozenset({"stalled", "timeout"})
 _RECOVERY_RULES: Final = {1: "recovery_reset", 2: "recovery_reboot", 3: "recovery_drain_p2p", 4: "recovery_drain_and_reset"}
 LOST_XID: Final = 79
@@ -85,7 +85,7 @@ def _above(rule: str, value: float | None) -> bool:
 
 def _reading(evidence: Evidence) -> Iterator[Reason]:
     fault, down = evidence.fault, evidence.down_seconds
-    if fault in _LOST:
+    if fault in LOST:
         yield reason("gpu_lost", fault)
     elif fault == "reset_required":
         yield reason("gpu_reset_required")

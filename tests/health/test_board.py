@@ -449,6 +449,27 @@ def test_an_event_is_faster_than_the_counter() -> None:
     assert Desk(health=ecc(0)).tell(kind="ecc_double") == ("failed", {"ecc_uncorrected"})
 
 
+def test_an_event_and_its_counter_are_one_error() -> None:
+    """What NVML tells twice happened once."""
+    desk = Desk(health=ecc(0))
+    desk.tell(kind="ecc_double")
+    desk.change(health=ecc(1))
+    verdict = desk.read(10).gpus[0].verdict
+    assert verdict is not None
+    assert verdict.reasons[0].detail.endswith(": 1 new")
+
+
+@pytest.mark.parametrize("fault", ["gpu_is_lost", "missing", "not_found"])
+def test_a_peer_that_is_lost_by_any_name_is_to_blame_for_links(fault: str) -> None:
+    """Whatever makes it lost in its own verdict makes the links of the others an echo."""
+    desk = Desk(2)
+    desk.change(links=Links(nvlink_up={0: True, 1: True}))
+    desk.read(20)
+    desk.down(fault, 1)
+    desk.change(links=Links(nvlink_up={0: True, 1: False}))
+    assert [shape(gpu.verdict)[1] for gpu in desk.read(400).gpus] == [{"nvlink_down_echo"}, {"gpu_lost"}]
+
+
 def test_row_17_generation_counts_under_load_only() -> None:
     """Generation 1 at rest is sleep; generation 1 in use, where 4 was had, is a fault."""
     desk = Desk()
