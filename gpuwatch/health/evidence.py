@@ -20,6 +20,8 @@ class XidSeen(Struct, frozen=True, kw_only=True):
     """The driver's words of the newest one; empty where only NVML told of it."""
     job: str = ""
     """Who held the GPU at the newest one, where that is known and matters (13 and 31)."""
+    replayed: bool = False
+    """The newest one came before the agent started: a reset since then may have gone unseen."""
 
 
 class PeerFault(Struct, frozen=True, kw_only=True):

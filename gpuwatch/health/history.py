@@ -90,6 +90,7 @@ class GpuHistory:
             count=1 if before is None else before.count + (not event.completes),
             text=event.text if before is None or (newest and event.text) else before.text,
             job=job or (before.job if before else ""),
+            replayed=event.replayed and (before is None or before.replayed),
         )
 
     def suffers_from(self, code: int) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpuwatch.health.evidence import Evidence, PeerFault
-from gpuwatch.health.policy import NONSENSE_MARGIN_CELSIUS, POLICY, RECOVERY_TEXT, XID_ECHO
+from gpuwatch.health.policy import NONSENSE_MARGIN_CELSIUS, POLICY, RECOVERY_TEXT, XID_ECHO, XID_PAGE_HOLD
 from gpuwatch.health.xid import recovery_of_text
 from gpuwatch.snapshot import Reason
 
@@ -46,7 +46,7 @@ def recovery_wanted(evidence: Evidence) -> int:
     """What the driver asks for (NVML field 230), 0 for nothing: the field, or the text of an XID 154 that is newer than the field."""
     said = next((seen for seen in evidence.xids if seen.code == RECOVERY_CHANGED), None)
     told = None if said is None else recovery_of_text(said.text)
-    if said is None or told is None:
+    if said is None or told is None or evidence.at - said.last_at > XID_PAGE_HOLD.seconds:
         return evidence.recovery_action or 0
     read_at = evidence.at if evidence.recovery_read_at is None else evidence.recovery_read_at
     if evidence.recovery_action is not None and read_at - said.last_at > RECOVERY_TEXT.seconds:

@@ -16,6 +16,7 @@ GRAVE_FOR_PEERS: Final = frozenset({48, 62, 79, 119})
 """XIDs of a GPU whose echo an NVLink error of its peers may be."""
 _DETAILS_OF: Final = {171: 48, 172: 48}
 _REMAP_RECORDED: Final = 63
+_LOST_DATA: Final = frozenset({48, 94, 95, 171, 172})
 _ENDED_BY: Final = {163: 162}
 _NVLINK_5: Final = frozenset(range(144, 151))
 _HOLD: Final = {"page": XID_PAGE_HOLD.seconds, "ticket": XID_TICKET_HOLD.seconds, "info": XID_INFO_HOLD.seconds}
@@ -42,6 +43,8 @@ def xid_signs(evidence: Evidence, overrides: Mapping[int, XidPolicy]) -> Iterato
 def _is_covered(one: XidSeen, seen: Mapping[int, XidSeen], evidence: Evidence) -> bool:
     """Something else already tells what this XID tells."""
     code = one.code
+    if one.replayed and _was_reset_since(code, evidence):
+        return True
     if code == CLEANUP:
         return any(other.code != CLEANUP and _is_beside(one, other) for other in seen.values())
     if code in _DETAILS_OF:
@@ -53,6 +56,14 @@ def _is_covered(one: XidSeen, seen: Mapping[int, XidSeen], evidence: Evidence) -
         return recovery_of_text(one.text) is not None or evidence.recovery_action is not None
     end = seen.get(_ENDED_BY.get(code, 0))
     return end is not None and end.last_at >= one.last_at
+
+
+def _was_reset_since(code: int, evidence: Evidence) -> bool:
+    """Whether the driver shows that an XID from before the agent started is over: agents are stopped for a reset, and miss it."""
+    if not evidence.read or evidence.ecc_uncorrected:
+        return False
+    # Volatile counters begin anew with a reset, and such an XID raises them.
+    return (code in _LOST_DATA and evidence.ecc_uncorrected == 0) or evidence.recovery_action == 0
 
 
 def _is_beside(one: XidSeen, other: XidSeen) -> bool:

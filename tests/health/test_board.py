@@ -410,6 +410,23 @@ def test_row_13_a_restarted_agent_neither_alarms_nor_forgets() -> None:
 
 
 @pytest.mark.parametrize(
+    ("health", "code", "expected"),
+    [
+        (ecc(0), 48, OK),
+        (ecc(2), 48, ("failed", {"ecc_uncorrected_before", "xid_48"})),
+        (Health(ecc_enabled=False, recovery_action=0), 119, OK),
+        (Health(ecc_enabled=False, recovery_action=1), 119, ("failed", {"recovery_reset", "xid_119"})),
+        (Health(ecc_enabled=False), 119, ("failed", {"xid_119"})),
+    ],
+)
+def test_a_reset_that_nobody_saw_is_believed(health: Health, code: int, expected: tuple[str, set[str]]) -> None:
+    """An agent is stopped for a reset. What the driver knows now goes before what its log told of before; without that the log counts."""
+    desk = Desk(health=health)
+    assert desk.tell(code=code, at=EPOCH - 3600, replayed=True) == expected
+    assert desk.tell(code=code)[0] == "failed"
+
+
+@pytest.mark.parametrize(
     ("health", "expected"),
     [
         (ecc(7, scope="aggregate"), OK),
