@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from gpuwatch.health.reference import health_page
 from gpuwatch.metrics.catalog import GPU_LABELS, METRICS, MIG_LABELS, NODE_LABELS, Metric
+from gpuwatch.rules import alertmanager, pack
+from gpuwatch.rules.reference import alerts_page
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +56,15 @@ def generate(root: Path, *, check: bool) -> list[str]:
 
 
 def _files() -> dict[str, str]:
-    return {"docs/metrics.md": metrics_page(), "docs/health.md": health_page()}
+    return {
+        "docs/metrics.md": metrics_page(),
+        "docs/health.md": health_page(),
+        "docs/alerts/README.md": alerts_page(),
+        "deploy/manifests/prometheus-rules.yaml": pack.rule_file(),
+        "deploy/manifests/prometheus-rule-object.yaml": pack.rule_object(),
+        "deploy/manifests/alertmanager-example.yaml": alertmanager.example(),
+        "deploy/helm/gpuwatch/files/rules.yaml": pack.chart_file(),
+    }
 
 
 def metrics_page() -> str:

@@ -37,7 +37,7 @@ def _from_policy(name: str) -> tuple[Threshold, ...]:
 
 _POLICY = (
     "gpu_hung", "ecc_uncorrected", "ecc_corrected_storm", "sram_worn", "row_remap_spares_low", "row_remaps_many", "retired_pages_full",
-    "retired_pages_many", "hardware_thermal", "hardware_thermal_lasting", "software_thermal", "power_brake", "temperature_margin",
+    "retired_pages_many", "hardware_thermal", "hardware_thermal_lasting", "software_thermal", "power_brake",
     "memory_temperature", "nvlink_down", "nvlink_errors", "nvlink_crc_storm", "fabric", "pcie_width", "pcie_replays",
 )  # fmt: skip
 _SCRAPES_APART = "Every window must hold at least four scrapes; with an interval beyond a minute the five-minute ones must grow."
