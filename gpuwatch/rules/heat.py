@@ -35,13 +35,15 @@ HEAT: Final = (
         name="GpuHardwareThermalSlowdown", group=_GROUP, severity="warning", for_="5m", subject="gpu", board="node",
         expression=throttled("hardware_thermal", "${hardware_thermal_window}") + " > ${hardware_thermal}",
         summary="A GPU slows itself down for heat.",
-        description=f"{WHERE} was held down for heat {{{{ $value | humanizePercentage }}}} of the time.{HOLDERS} First: look at fans and airflow.",
+        description=f"{WHERE} was held down for heat {{{{ $value | humanizePercentage }}}} of the time.{HOLDERS} "
+        "First: look at fans and airflow.",
     ),
     Alert(
         name="GpuSoftwareThermalSlowdown", group=_GROUP, severity="warning", for_="15m", subject="gpu", board="node",
         expression=throttled("software_thermal", "${software_thermal_window}") + " > ${software_thermal}",
         summary="The driver holds a GPU down for heat.",
-        description=f"{WHERE} was held down {{{{ $value | humanizePercentage }}}} of the time.{HOLDERS} First: look at the room and its neighbours.",
+        description=f"{WHERE} was held down {{{{ $value | humanizePercentage }}}} of the time.{HOLDERS} "
+        "First: look at the room and its neighbours.",
     ),
     Alert(
         name="GpuPowerBrake", group=_GROUP, severity="critical", for_="3m", subject="node", board="node",
@@ -66,6 +68,7 @@ HEAT: Final = (
         name="GpuClocksStuckLow", group=_GROUP, severity="warning", subject="gpu", board="node", keep_firing="5m",
         expression=_judged("clocks_stuck_low") + " == 1",
         summary="A busy GPU stays on low clocks and gives no reason.",
-        description=f"{WHERE} is busy on low clocks and low power.{HOLDERS} First: look for locked clocks (nvidia-smi -q -d CLOCK), then reset it.",
+        description=f"{WHERE} is busy on low clocks and low power.{HOLDERS} "
+        "First: look for locked clocks (nvidia-smi -q -d CLOCK), then reset it.",
     ),
 )  # fmt: skip
