@@ -60,6 +60,20 @@ def say(folder: Path, series: Mapping[str, str], at: str, name: str) -> list[dic
     return [dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', one)) for one in found if "summary" in one]
 
 
+def record(folder: Path, series: Mapping[str, str], at: str, wanted: Mapping[str, float]) -> None:
+    """Fails unless the recorded series have these values then: selector → value, ``name`` alone where there is none."""
+    cases = [
+        {"expr": name.partition("{")[0], "eval_time": at, "exp_samples": [{"labels": name, "value": value}] if "{" in name else []}
+        for name, value in wanted.items()
+    ]
+    _run(folder, series, {"promql_expr_test": cases}, None, annotations=False)
+
+
+def moved(series: Mapping[str, str], node: str) -> dict[str, str]:
+    """The same series on another node, so that one run holds many cases."""
+    return {name.replace('node="n1"', f'node="{node}"'): values for name, values in series.items()}
+
+
 def _names(thresholds: Mapping[str, str] | None) -> set[str]:
     groups = yaml.safe_load(rule_file(thresholds))["groups"]
     return {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
