@@ -56,7 +56,7 @@ def say(folder: Path, series: Mapping[str, str], at: str, name: str) -> list[dic
     """The annotations of the alerts of that name at that time, as Prometheus fills them in."""
     case = {"alert_rule_test": [{"eval_time": at, "alertname": name, "exp_alerts": [{"exp_labels": {"no": "such"}}]}]}
     output = _run(folder, series, case, None, annotations=True)
-    found = re.findall(r"Annotations:(\{.*?\})(?=\]|\n|$)", output)
+    found = re.findall(r"Annotations:(\{.*\}),?$", output, re.MULTILINE)
     return [dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', one)) for one in found if "summary" in one]
 
 
@@ -72,6 +72,16 @@ def record(folder: Path, series: Mapping[str, str], at: str, wanted: Mapping[str
 def moved(series: Mapping[str, str], node: str) -> dict[str, str]:
     """The same series on another node, so that one run holds many cases."""
     return {name.replace('node="n1"', f'node="{node}"'): values for name, values in series.items()}
+
+
+def prove(folder: Path, series: Mapping[str, str], below: Mapping[str, str], expected: Moments) -> None:
+    """Fails unless the alerts fire at those moments on node n1, as often where two agents tell of it, and never ``below``.
+
+    The three are nodes of one run. A fourth has GPUs and says nothing else of them.
+    """
+    silent = {f"gpuwatch_gpu_info{{{GPU}}}": "1x180", 'gpuwatch_up{node="n1"}': "1x180"}
+    everything = {**series, **moved(both(series), "n2"), **moved(below, "n3"), **moved(silent, "n4")}
+    fire(folder, everything, {at: [one | {"node": node} for one in alerts for node in ("n1", "n2")] for at, alerts in expected.items()})
 
 
 def _names(thresholds: Mapping[str, str] | None) -> set[str]:
