@@ -11,6 +11,7 @@ _GROUP: Final = "gpuwatch-memory"
 _ERRORS: Final = "gpuwatch_gpu_ecc_errors_total"
 _UNCORRECTED: Final = f'{_ERRORS}{{severity="uncorrected", scope="volatile"}}'
 _PLACE: Final = f"{GPU}, location"
+_BOARD: Final = "cluster, node, uuid"
 _PENDING_FOR: Final = "15m"
 _ALL_PAGES: Final = f"sum by ({GPU}) (max by ({GPU}, cause) (gpuwatch_gpu_retired_pages))"
 
@@ -20,18 +21,24 @@ def _sum(vector: str) -> str:
     return f"sum by ({GPU}) (max by ({_PLACE}) ({vector}))"
 
 
+_NOW: Final = f"{_sum(_UNCORRECTED)} >= ${{ecc_uncorrected}}"
+_BEFORE: Final = f"sum by ({_BOARD}) (max by ({_BOARD}, location) (last_over_time({_UNCORRECTED}[1d] offset ${{ecc_uncorrected_window}})))"
+"""What was known when the window began, also by an agent that was away just then."""
+_LEAST: Final = f"sum by ({_BOARD}) (min by ({_BOARD}, location) (min_over_time({_UNCORRECTED}[${{ecc_uncorrected_window}}])))"
+"""The least within the window: after a reset the counter may rise again and still be below what it was before."""
+
 MEMORY: Final = (
     Alert(
         name="GpuEccUncorrectable", group=_GROUP, severity="critical", subject="gpu", board="node",
-        expression=f"({_sum(_UNCORRECTED)} >= ${{ecc_uncorrected}}) "
-        f"unless on (cluster, node, uuid) {_sum(_UNCORRECTED + ' offset ${ecc_uncorrected_window}')} >= {_sum(_UNCORRECTED)}",
+        expression=f"({_NOW} unless on ({_BOARD}) {_sum(_UNCORRECTED)} <= on ({_BOARD}) group_left () {_BEFORE}) "
+        f"or {_NOW} > on ({_BOARD}) group_left () {_LEAST}",
         summary="A GPU lost data in its memory.",
         description=f"{WHERE} has {{{{ $value }}}} uncorrected ECC errors, the last of them just now.{HOLDERS} "
         "First: drain it and reset it; what ran is wrong or dead.",
     ),
     Alert(
         name="GpuEccUncorrectable", group=_GROUP, severity="warning", for_="${ecc_uncorrected_window}", subject="gpu", board="node",
-        expression=f"{_sum(_UNCORRECTED)} >= ${{ecc_uncorrected}}",
+        expression=_NOW,
         summary="A GPU has had uncorrected ECC errors and was not reset since.",
         description=f"{WHERE} has {{{{ $value }}}} uncorrected ECC errors since its driver was loaded.{HOLDERS} "
         "First: reset it when its job has ended.",
@@ -41,13 +48,15 @@ MEMORY: Final = (
         expression=_sum(f'rate({_ERRORS}{{severity="corrected", scope="volatile"}}[${{ecc_corrected_storm_window}}])')
         + " > ${ecc_corrected_storm}",
         summary="The memory of a GPU corrects errors all the time.",
-        description=f"{WHERE} corrects {{{{ $value | humanize }}}} errors a second.{HOLDERS} First: drain it and run the vendor's diagnostics.",
+        description=f"{WHERE} corrects {{{{ $value | humanize }}}} errors a second.{HOLDERS} "
+        "First: drain it and run the vendor's diagnostics.",
     ),
     Alert(
         name="GpuSramErrors", group=_GROUP, severity="warning", subject="gpu", board="node",
         expression=per_gpu(f'{_ERRORS}{{severity="uncorrected", scope="aggregate", location="sram"}}') + " >= ${sram_worn}",
         summary="A GPU has had more uncorrected SRAM errors than it should in its life.",
-        description=f"{WHERE} has {{{{ $value }}}}. SRAM has no spare rows.{HOLDERS} First: ask the vendor for a replacement; there is no haste.",
+        description=f"{WHERE} has had {{{{ $value }}}} uncorrected SRAM errors. SRAM has no spare rows.{HOLDERS} "
+        "First: ask the vendor for a replacement; there is no haste.",
     ),
     Alert(
         name="GpuRowRemapFailed", group=_GROUP, severity="critical", subject="gpu", board="node",

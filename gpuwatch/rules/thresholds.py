@@ -49,6 +49,8 @@ THRESHOLDS: Final = (
     _own("runbooks", DOCUMENTS, "address", "Where the runbooks are, without a slash at the end.", "A copy of your own, where nobody can reach the Internet."),
     _own("grafana", "", "address", "Where Grafana is, without a slash at the end; empty gives links relative to it.", "The address that people open."),
     _own("read_age", "120", "seconds", "Reads come every second; two minutes are no hiccup.", "Raise it with read.fast_interval."),
+    _own("missing_window", "6h", "duration", "A night shift sees it, and a GPU that was taken out on purpose is forgotten the same day.",
+         "Lengthen it to be reminded for longer of a GPU that is gone."),
     _own("xid_age", "600", "seconds", "An XID is an event: ten minutes are enough for every evaluation and every restart of Prometheus to see it, "
          "and the state of the GPU stays.", "Raise it where notifications may be delayed for longer."),
     _own("idle_ratio", "0.02", "ratio", "A running job that uses less than 2 % of its GPUs waits for something or is forgotten.",

@@ -18,6 +18,12 @@ THE_JOB: Final = "{{ $labels.job_kind }} {{ $labels.namespace }}/{{ $labels.job_
 """For alerts about a job."""
 
 
+def asked(query: str, *labels: str, each: str) -> str:
+    """What a query finds when the alert fires, one piece after the other. Its ``%q`` stand for those labels of the alert."""
+    values = " ".join(f"$labels.{label}" for label in labels)
+    return f'{{{{ range query (printf "{query}" {values}) }}}} {each}{{{{ end }}}}'
+
+
 def per_gpu(vector: str, operation: str = "max") -> str:
     """One series for each GPU, whatever else its series differ in."""
     return f"{operation} by ({GPU}) ({vector})"
