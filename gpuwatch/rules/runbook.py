@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Final
 
 from gpuwatch.health.xid import XidPolicy, xid_table
@@ -20,6 +21,7 @@ _ACTIONS: Final[dict[Action, str]] = {
     "reboot_node": "Drain, then reboot the node.",
     "inspect": "Drain, then look at the hardware.",
 }
+_WIDTH: Final = 140
 _OF_OLD: Final = frozenset({"not in use", "old meaning"})
 
 
@@ -40,7 +42,7 @@ def _table(severity: Severity) -> str:
     policies = [one for one in xid_table().values() if one.severity == severity]
     rows = "".join(map(_row, (one for one in policies if one.note not in _OF_OLD)))
     old = ", ".join(str(one.code) for one in policies if one.note in _OF_OLD)
-    rest = f"\nNot in use on today's boards; if one comes, keep the logs: {old}.\n" if old else ""
+    rest = "\n" + textwrap.fill(f"Not in use on today's boards; if one comes, keep the logs: {old}.", _WIDTH) + "\n" if old else ""
     return f"| XID | name | what it means | what to do |\n|---|---|---|---|\n{rows}{rest}"
 
 
