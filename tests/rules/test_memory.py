@@ -149,13 +149,11 @@ def test_a_new_agent_does_not_page_again(tmp_path: Path) -> None:
 
 
 def test_the_page_lasts_through_a_restart_of_the_agent(tmp_path: Path) -> None:
-    """An error that the old agent saw five minutes ago is still news."""
+    """An error that the old agent saw some minutes ago is still news, also right after a reset."""
     old, new = both(errors(""))
-    fire(
-        tmp_path,
-        {old: "0x29 1x5 stale", new: "_x35 1x90"},
-        {"30m": [LOST_DATA], "37m": [LOST_DATA], "39m": [LOST_DATA], "45m": [LOST_BEFORE]},
-    )
+    lasts = {"30m": [LOST_DATA], "37m": [LOST_DATA], "39m": [LOST_DATA], "45m": [LOST_BEFORE]}
+    fire(tmp_path, {old: "0x29 1x5 stale", new: "_x35 1x90"}, lasts)
+    fire(tmp_path, {old: "3x27 0x1 1x5 stale", new: "_x35 1x90"}, lasts)
 
 
 SAID: list[tuple[str, dict[str, str], str]] = [
