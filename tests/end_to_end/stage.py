@@ -28,6 +28,7 @@ from health.watched import EPOCH
 FACTOR = 60.0
 """So much faster than the world: an hour is a minute."""
 _SCRAPE, _EVALUATE = "1s", "500ms"
+_FAILURES = re.compile(r'^prometheus_rule_evaluation_failures_total\{.*;(.*)"\} (\S+)$', re.MULTILINE)
 _HELD = re.compile(r"Held by \w+ (\S+) \(pod")
 
 
@@ -96,10 +97,7 @@ class Stage:
     def failed_rules(self) -> dict[str, str]:
         """Rules whose evaluation ever failed, by group, with what the last of them said."""
         metrics = httpx.get(f"{self.prometheus}/metrics").raise_for_status().text
-        found = {
-            one[1]: float(one[2])
-            for one in re.finditer(r'^prometheus_rule_evaluation_failures_total\{.*;(.*)"\} (\S+)$', metrics, re.MULTILINE)
-        }
+        found = {one[1]: float(one[2]) for one in _FAILURES.finditer(metrics)}
         groups = httpx.get(f"{self.prometheus}/api/v1/rules").raise_for_status().json()["data"]["groups"]
         assert set(found) == {group["name"] for group in groups}
         said = {group["name"]: "; ".join(rule["lastError"] for rule in group["rules"] if rule.get("lastError")) for group in groups}
