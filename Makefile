@@ -22,7 +22,7 @@ demo: $(READY) ## Serve a simulated node; prints what to open. SCENARIO= and POR
 	@$(BIN)/gpuwatch demo --scenario $(SCENARIO) --port $(PORT)
 
 tools:
-	@scripts/install-missing promtool=prometheus chromium=chromium openssl=openssl
+	@scripts/install-missing promtool=prometheus amtool=prometheus-alertmanager chromium=chromium openssl=openssl
 
 test: $(READY) tools ## Run all tests.
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)

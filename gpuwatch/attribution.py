@@ -270,6 +270,7 @@ def _holders(
                 labels=labels_of(pod),
                 shared=len(pids) > 1,
                 requested=key in given,
+                idle_ok=pod is not None and pod.idle_ok,
                 pids=tuple(sorted(set(held))),
             )
         )

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 from gpuwatch.health.reference import health_page
 from gpuwatch.metrics.catalog import GPU_LABELS, METRICS, MIG_LABELS, NODE_LABELS, Metric
+from gpuwatch.rules import alertmanager, pack
+from gpuwatch.rules.reference import alerts_page
+from gpuwatch.rules.runbook import TABLES, with_xid_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,9 +43,10 @@ def generate(root: Path, *, check: bool) -> list[str]:
 
     Raises:
         OSError: a file or its directory cannot be read or written.
+        ValueError: a runbook has no place for its table of XIDs.
     """
     differing = []
-    for path, content in _files().items():
+    for path, content in (_files() | _runbooks(root)).items():
         target = root / path
         if target.is_file() and target.read_text(encoding="utf-8") == content:
             continue
@@ -54,7 +58,25 @@ def generate(root: Path, *, check: bool) -> list[str]:
 
 
 def _files() -> dict[str, str]:
-    return {"docs/metrics.md": metrics_page(), "docs/health.md": health_page()}
+    return {
+        "docs/metrics.md": metrics_page(),
+        "docs/health.md": health_page(),
+        "docs/alerts/README.md": alerts_page(),
+        "deploy/manifests/prometheus-rules.yaml": pack.rule_file(),
+        "deploy/manifests/prometheus-rule-object.yaml": pack.rule_object(),
+        "deploy/manifests/alertmanager-example.yaml": alertmanager.example(),
+        "deploy/helm/gpuwatch/files/rules.yaml": pack.chart_file(),
+    }
+
+
+def _runbooks(root: Path) -> dict[str, str]:
+    """People write them; the tables in them are ours. One that is not there is not begun: a test asks for it."""
+    paths = {f"docs/alerts/{alert}.md": severity for alert, severity in TABLES.items()}
+    return {
+        path: with_xid_table((root / path).read_text(encoding="utf-8"), severity)
+        for path, severity in paths.items()
+        if (root / path).is_file()
+    }
 
 
 def metrics_page() -> str:

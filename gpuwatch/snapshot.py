@@ -119,6 +119,8 @@ class Holder(Struct, frozen=True, kw_only=True):
     """Others hold the same device: what cannot be told apart (power, energy) is not given to anybody."""
     requested: bool = True
     """False: nobody asked for a device; its processes were found on it."""
+    idle_ok: bool = False
+    """The pod says that it may hold the device without using it; false also where no pod is known."""
     pids: tuple[int, ...] = ()
 
 

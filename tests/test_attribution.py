@@ -25,7 +25,7 @@ from cluster import (
 )
 from gpuwatch.attribution import REASONS, Attribution
 from gpuwatch.device.readings import Process
-from gpuwatch.kube.objects import Pod, ProcessOwner, SourceState, Views
+from gpuwatch.kube.objects import IDLE_OK, Pod, ProcessOwner, SourceState, Views
 from gpuwatch.snapshot import Gpu
 
 GPU_0, GPU_1 = gpu_uuid(0), gpu_uuid(1)
@@ -109,6 +109,21 @@ def test_k4_use_without_a_request_is_told() -> None:
     assert on_first == {"owner": (True, True, (1,)), "guest": (False, True, (2,))}
     on_second = [(one.pod, one.container, one.requested, one.shared) for one in found.holders if one.gpu_uuid == GPU_1]
     assert on_second == [("guest", "main", False, False)]
+
+
+def test_a_pod_may_say_that_it_may_idle() -> None:
+    """By annotation or label, also where it only uses a GPU; a pod that says nothing, or of which nothing is known, may not."""
+    idle = pod("idle", annotations={IDLE_OK: "true"})
+    said = views(
+        *(given("idle", GPU_0), given("busy", GPU_1), given("unseen", gpu_uuid(2))),
+        pods=(idle, pod("busy"), pod("guest", labels={IDLE_OK: "true"})),
+        owners=(owner(9, "guest"),),
+        api=GONE,
+    )
+    found = attributed([gpu(), gpu(1), gpu(2), gpu(3, process(9))], said)
+    assert {one.pod: one.idle_ok for one in found.holders} == {"idle": True, "busy": False, "unseen": False, "guest": True}
+    without = attributed([gpu()], views(given("idle", GPU_0)))
+    assert only(without).idle_ok is False
 
 
 def test_a_process_in_another_container_is_the_holders() -> None:

@@ -6,7 +6,12 @@ fact; a *job* is what a person calls it. Sources publish them as whole frozen vi
 
 from __future__ import annotations
 
+from typing import Final
+
 from gpuwatch.device.readings import Struct
+
+IDLE_OK: Final = "gpuwatch/idle-ok"
+"""Annotation or label with which the owner of a pod says, by the value ``true``, that it may hold GPUs without using them."""
 
 
 class SourceState(Struct, frozen=True, kw_only=True):
@@ -106,6 +111,11 @@ class Pod(Struct, frozen=True, kw_only=True):
     """``status.startTime`` as written (RFC 3339, so it sorts)."""
     static_hash: str = ""
     """``kubernetes.io/config.hash``: the UID that the cgroup of a static pod bears."""
+
+    @property
+    def idle_ok(self) -> bool:
+        """Its owner says that it may hold GPUs without using them. Any other value than ``true`` says nothing."""
+        return "true" in (self.annotations.get(IDLE_OK), self.labels.get(IDLE_OK))
 
 
 class Pods(Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ import msgspec
 
 from gpuwatch.device.readings import Struct
 from gpuwatch.kube.client import ApiServer
-from gpuwatch.kube.objects import Container, Owner, Pod, Pods, SourceState
+from gpuwatch.kube.objects import IDLE_OK, Container, Owner, Pod, Pods, SourceState
 from gpuwatch.kube.tf_config import shorten_tf_config
 from gpuwatch.kube.watch import FAULTS, Resource, Watcher
 
@@ -45,6 +45,7 @@ _ANNOTATIONS = frozenset(
         "batch.kubernetes.io/cronjob-scheduled-timestamp",
         "batch.kubernetes.io/job-completion-index",
         "dag_id",
+        IDLE_OK,
         "kubernetes.io/config.hash",
         "kubernetes.io/config.mirror",
         "kubernetes.io/config.source",

@@ -44,6 +44,7 @@ def job_rows(use: JobUse) -> Rows:
     holder = use.holder
     facts: tuple[str, ...] = (holder.job.queue, holder.job.framework_reason, _flag(value=holder.shared), _flag(value=holder.requested))
     yield "gpuwatch_job_gpu_info", {facts: 1}
+    yield "gpuwatch_job_gpu_idle_ok", 1 if holder.idle_ok else None
     yield "gpuwatch_job_gpu_utilization_ratio", use.utilization_ratio
     yield "gpuwatch_job_gpu_memory_used_bytes", use.memory_used_bytes
     yield "gpuwatch_job_gpu_power_watts", use.power_watts

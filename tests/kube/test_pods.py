@@ -145,6 +145,14 @@ def test_only_a_mirror_pod_has_a_static_hash() -> None:
     assert decoded({"metadata": {"uid": "u", "name": "n", "annotations": alone}}).static_hash == ""
 
 
+@pytest.mark.parametrize("place", ["annotations", "labels"])
+@pytest.mark.parametrize(("value", "may"), [("true", True), ("false", False), ("True", False), ("", False), ("true " + "x" * 5000, False)])
+def test_who_may_idle_says_true(place: str, value: str, may: bool) -> None:
+    """The one word, in an annotation or in a label; anything else is no permission."""
+    said = {"metadata": {"uid": "u", "name": "n", place: {"gpuwatch/idle-ok": value}}}
+    assert decoded(said).idle_ok is may
+
+
 def test_own_annotations_are_kept() -> None:
     """Annotations of gpuwatch and those that tell the workload are kept; others, which may be huge, are not."""
     given_ = {"gpuwatch.io/framework": "jax", "dag_id": "etl", "kubectl.kubernetes.io/last-applied-configuration": "{}" * 9999}

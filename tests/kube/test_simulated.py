@@ -96,6 +96,13 @@ def test_a_replica_is_what_the_operator_makes() -> None:
         assert (job.framework, job.framework_reason) == ("tensorflow", "owner")
 
 
+def test_a_pod_may_say_that_it_may_idle() -> None:
+    """With the annotation or label that a real pod would bear."""
+    bodies = ('{name: a, annotations: {gpuwatch/idle-ok: "true"}}', '{name: b, labels: {gpuwatch/idle-ok: "true"}}', "{name: c}")
+    known = pods_of(views_of(f"gpus: [{{board: t4}}]\npods: [{', '.join(bodies)}]"))
+    assert {name: one.idle_ok for name, one in known.items()} == {"a": True, "b": True, "c": False}
+
+
 def test_a_pod_made_again_has_a_new_uid() -> None:
     """Under the same name, with a new UID and a new container, and only from its time on."""
     body = "gpus: [{board: t4}]\npods: [{name: a, until: 10}, {name: a, from: 20}]"

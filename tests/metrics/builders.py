@@ -267,7 +267,9 @@ def attributed(shown: Snapshot) -> Snapshot:
     mig = shown.gpus[1].medium.mig_instances[0] if shown.gpus[1].medium else None
     assert mig is not None
     tfjob = JobRef(kind="TFJob", name="mnist", replica_type="worker", replica_index="0", framework="tensorflow", framework_reason="owner")
-    whole = Holder(gpu_uuid=shown.gpus[0].identity.uuid, namespace="research", pod="mnist-worker-0", container="tensorflow", job=tfjob)
+    whole = Holder(
+        gpu_uuid=shown.gpus[0].identity.uuid, namespace="research", pod="mnist-worker-0", container="tensorflow", job=tfjob, idle_ok=True
+    )
     part = Holder(
         gpu_uuid=shown.gpus[1].identity.uuid,
         mig_uuid=mig.uuid,

@@ -24,7 +24,14 @@ POD_IDENTITY = {"namespace", "pod", "container", "job_kind", "job_name", "replic
 
 
 def holder(
-    gpu: int = 0, *, pod: str = "mnist-worker-0", mig: str = "", labels: tuple[str, ...] = (), shared: bool = False, requested: bool = True
+    gpu: int = 0,
+    *,
+    pod: str = "mnist-worker-0",
+    mig: str = "",
+    labels: tuple[str, ...] = (),
+    shared: bool = False,
+    requested: bool = True,
+    idle_ok: bool = False,
 ) -> Holder:
     """A holder of that GPU of a node of H100."""
     job = JobRef(
@@ -47,6 +54,7 @@ def holder(
         labels=labels,
         shared=shared,
         requested=requested,
+        idle_ok=idle_ok,
     )
 
 
@@ -89,7 +97,7 @@ def job_samples(samples: list[Sample]) -> dict[str, list[Sample]]:
 
 def test_a_held_gpu_has_every_series() -> None:
     """All metrics of the group are there, each with the identity of device, container and job."""
-    found = job_samples(scraped(shown(use(holder()))))
+    found = job_samples(scraped(shown(use(holder(idle_ok=True)))))
     assert set(found) == set(JOB_METRICS)
     wanted = {
         "node": "node-1",
@@ -116,6 +124,15 @@ def test_a_held_gpu_has_every_series() -> None:
     assert values["gpuwatch_job_gpu_nvlink_bytes_total"] == {"rx": 5.0, "tx": 7.0}
     assert values["gpuwatch_job_gpu_energy_joules_total"] == {"": 9000.0}
     assert values["gpuwatch_job_gpu_memory_used_bytes"] == {"": float(GIB)}
+
+
+def test_only_a_pod_that_may_idle_says_so() -> None:
+    """Its series is there while it holds the GPU; where nobody uses the annotation there is none at all."""
+    name = "gpuwatch_job_gpu_idle_ok"
+    (said,) = job_samples(scraped(shown(use(holder(idle_ok=True)), use(holder(1)))))[name]
+    assert (said.labels["gpu"], said.value) == ("0", 1.0)
+    assert name not in job_samples(scraped(shown(use(holder(idle_ok=True), held=False))))
+    assert name not in Exposition(None).render(shown(use(holder())), "", "")[0].decode()
 
 
 def test_labels_stand_in_one_order() -> None:

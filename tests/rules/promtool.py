@@ -1,0 +1,137 @@
+"""Rules under test in the real promtool: series in its own notation, and which alerts fire when.
+
+Every case runs the whole pack, so that a case also shows that no other alert fires. Labels are written as in a selector.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpuwatch.rules.pack import rule_file
+
+GPU = 'node="n1", gpu="0", uuid="GPU-0", model="H100"'
+_PAIR = re.compile(r'(\w+)="([^"]*)"')
+_INTERVAL = "1m"
+
+
+def labels_of(text: str) -> dict[str, str]:
+    """``a="1", b="2"`` as a mapping."""
+    return dict(_PAIR.findall(text))
+
+
+def alert(name: str, severity: str, labels: str = "") -> dict[str, str]:
+    """An alert that fires: its name, its severity and the labels of its subject."""
+    return {"alertname": name, "severity": severity, **labels_of(labels)}
+
+
+Moments = Mapping[str, Sequence[dict[str, str]]]
+"""Time since the start, such as ``10m`` → the alerts that fire then."""
+
+
+def fire(
+    folder: Path,
+    series: Mapping[str, str],
+    moments: Moments,
+    *,
+    thresholds: Mapping[str, str] | None = None,
+    every: str = _INTERVAL,
+) -> None:
+    """Fails unless at each of the ``moments`` exactly those alerts fire.
+
+    Args:
+        folder: Where the files of the test go.
+        series: Selector → values, one a minute, in promtool's notation (``0+60x30``, ``_x5``, ``stale``).
+        moments: Made with :func:`alert`; an empty list: nothing fires.
+        thresholds: Other values than the defaults.
+        every: Time between two values and between two evaluations, where a case takes days.
+    """
+    cases = []
+    for at, expected in moments.items():
+        for name in sorted(_names(thresholds)):
+            wanted = [{key: value for key, value in one.items() if key != "alertname"} for one in expected if one["alertname"] == name]
+            cases.append({"eval_time": at, "alertname": name, "exp_alerts": [{"exp_labels": one} for one in wanted]})
+    _run(folder, series, {"alert_rule_test": cases}, thresholds, annotations=False, every=every)
+
+
+def say(folder: Path, series: Mapping[str, str], at: str, name: str, *, every: str = _INTERVAL) -> list[dict[str, str]]:
+    """The annotations of the alerts of that name at that time, as Prometheus fills them in. ``every``: see :func:`fire`."""
+    case = {"alert_rule_test": [{"eval_time": at, "alertname": name, "exp_alerts": [{"exp_labels": {"no": "such"}}]}]}
+    output = _run(folder, series, case, None, annotations=True, every=every)
+    found = re.findall(r"Annotations:(\{.*\}),?$", output, re.MULTILINE)
+    return [dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', one)) for one in found if "summary" in one]
+
+
+def record(folder: Path, series: Mapping[str, str], at: str, wanted: Mapping[str, float]) -> None:
+    """Fails unless the recorded series have these values then: selector → value, ``name`` alone where there is none."""
+    cases = [
+        {"expr": name.partition("{")[0], "eval_time": at, "exp_samples": [{"labels": name, "value": value}] if "{" in name else []}
+        for name, value in wanted.items()
+    ]
+    _run(folder, series, {"promql_expr_test": cases}, None, annotations=False)
+
+
+def moved(series: Mapping[str, str], node: str) -> dict[str, str]:
+    """The same series on another node, so that one run holds many cases."""
+    return {name.replace('node="n1"', f'node="{node}"'): values for name, values in series.items()}
+
+
+def prove(folder: Path, series: Mapping[str, str], below: Mapping[str, str], expected: Moments) -> None:
+    """Fails unless the alerts fire at those moments on node n1, as often where two agents tell of it, and never ``below``.
+
+    The three are nodes of one run. A fourth has GPUs and says nothing else of them.
+    """
+    silent = {f"gpuwatch_gpu_info{{{GPU}}}": "1x180", 'gpuwatch_up{node="n1"}': "1x180"}
+    everything = {**series, **moved(both(series), "n2"), **moved(below, "n3"), **moved(silent, "n4")}
+    fire(folder, everything, {at: [one | {"node": node} for one in alerts for node in ("n1", "n2")] for at, alerts in expected.items()})
+
+
+def _names(thresholds: Mapping[str, str] | None) -> set[str]:
+    groups = yaml.safe_load(rule_file(thresholds))["groups"]
+    return {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
+
+
+def _run(
+    folder: Path,
+    series: Mapping[str, str],
+    case: dict[str, Any],
+    thresholds: Mapping[str, str] | None,
+    *,
+    annotations: bool,
+    every: str = _INTERVAL,
+) -> str:
+    rules = yaml.safe_load(rule_file(thresholds))
+    if not annotations:
+        # What is said is tested apart: a better word must not break a test of when it is said.
+        for group in rules["groups"]:
+            for rule in group["rules"]:
+                rule.pop("annotations", None)
+    (folder / "rules.yaml").write_text(json.dumps(rules))
+    test = {"interval": every, "input_series": [{"series": name, "values": values} for name, values in series.items()], **case}
+    plan = {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": every,
+        # Else the order is another in each run, and what is recorded may come a minute late.
+        "group_eval_order": [group["name"] for group in rules["groups"]],
+        "tests": [test],
+    }
+    (folder / "test.yaml").write_text(json.dumps(plan))
+    done = subprocess.run(["promtool", "test", "rules", "test.yaml"], cwd=folder, capture_output=True, text=True, check=False)
+    output = done.stdout + done.stderr
+    if not annotations:
+        assert done.returncode == 0, output
+    return output
+
+
+def both(series: Mapping[str, str]) -> dict[str, str]:
+    """The same series from two agents: what Prometheus sees for minutes after a restart, where ``instance`` changes."""
+    return {
+        **{name.replace("{", '{instance="old", '): values for name, values in series.items()},
+        **{name.replace("{", '{instance="new", '): values for name, values in series.items()},
+    }
