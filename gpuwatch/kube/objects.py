@@ -10,7 +10,7 @@ from typing import Final
 
 from gpuwatch.device.readings import Struct
 
-IDLE_OK: Final = "gpuwatch/idle-ok"
+IDLE_OK: Final = "gpuwatch.io/idle-ok"
 """Annotation or label with which the owner of a pod says, by the value ``true``, that it may hold GPUs without using them."""
 
 

@@ -255,7 +255,7 @@ METRICS: tuple[Metric, ...] = (
          "1 while a container holds a GPU or MIG instance. shared: others do too. requested false: it was not given it, but uses it.",
          "kubelet PodResources, API server, /proc"),
         ("gpuwatch_job_gpu_idle_ok", (),
-         "1 while a pod that says it may idle holds the device: annotation or label gpuwatch/idle-ok is true. Absent for all others.",
+         "1 while a pod that says it may idle holds the device: annotation or label gpuwatch.io/idle-ok is true. Absent for all others.",
          "API server"),
         ("gpuwatch_job_gpu_allocated_seconds_total", (), "Seconds for which the device was held, busy or not.", "gpuwatch"),
         ("gpuwatch_job_gpu_busy_seconds_total", (),

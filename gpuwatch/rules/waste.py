@@ -72,7 +72,7 @@ WASTE: Final = (
         expression=f"{RATIO_SHORT} < ${{idle_ratio}} {_settled('${idle_window}')} {_BLAMELESS}",
         summary="A job holds GPUs and does not use them.",
         description=f"{THE_JOB} used {{{{ $value | humanizePercentage }}}} of the GPUs it holds.{_GPUS} "
-        'First: look whether it waits, is done, or was forgotten; end it, or mark its pods with gpuwatch/idle-ok: "true".',
+        'First: look whether it waits, is done, or was forgotten; end it, or mark its pods with gpuwatch.io/idle-ok: "true".',
     ),
     Alert(
         name="GpuJobUnderutilized", group=_GROUP, severity="info", for_="10m", subject="job", board="job",

@@ -153,7 +153,7 @@ SCENES = (
     _waste("a GPU is free while jobs wait", _FREE, "GpuFreeWhileJobsQueue info digest -",
            extra='kueue_pending_workloads{cluster_queue="main",status="active"} 3\n'),
     _quiet("a notebook that may idle", "gpus: [{board: h100-sxm, loads: [{kind: held}]}]"
-           + _NOTEBOOK.replace("labels:", 'annotations: {gpuwatch/idle-ok: "true"}, labels:')),
+           + _NOTEBOOK.replace("labels:", 'annotations: {gpuwatch.io/idle-ok: "true"}, labels:')),
     _quiet("an idle node", "gpus: [{board: a100-80gb-sxm}, {board: t4}, {board: v100-sxm2}]"),
     _quiet("healthy training", _training("")),
     _quiet("a T4 at 75 °C", "gpus: [{board: t4, loads: [{kind: matmul}]}]"),

@@ -149,7 +149,7 @@ def test_only_a_mirror_pod_has_a_static_hash() -> None:
 @pytest.mark.parametrize(("value", "may"), [("true", True), ("false", False), ("True", False), ("", False), ("true " + "x" * 5000, False)])
 def test_who_may_idle_says_true(place: str, value: str, may: bool) -> None:
     """The one word, in an annotation or in a label; anything else is no permission."""
-    said = {"metadata": {"uid": "u", "name": "n", place: {"gpuwatch/idle-ok": value}}}
+    said = {"metadata": {"uid": "u", "name": "n", place: {"gpuwatch.io/idle-ok": value}}}
     assert decoded(said).idle_ok is may
 
 

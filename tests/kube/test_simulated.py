@@ -98,7 +98,7 @@ def test_a_replica_is_what_the_operator_makes() -> None:
 
 def test_a_pod_may_say_that_it_may_idle() -> None:
     """With the annotation or label that a real pod would bear."""
-    bodies = ('{name: a, annotations: {gpuwatch/idle-ok: "true"}}', '{name: b, labels: {gpuwatch/idle-ok: "true"}}', "{name: c}")
+    bodies = ('{name: a, annotations: {gpuwatch.io/idle-ok: "true"}}', '{name: b, labels: {gpuwatch.io/idle-ok: "true"}}', "{name: c}")
     known = pods_of(views_of(f"gpus: [{{board: t4}}]\npods: [{', '.join(bodies)}]"))
     assert {name: one.idle_ok for name, one in known.items()} == {"a": True, "b": True, "c": False}
 

@@ -9,6 +9,8 @@ import json
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +54,10 @@ def fire(
         thresholds: Other values than the defaults.
         every: Time between two values and between two evaluations, where a case takes days.
     """
+    names = sorted(_names(thresholds))
     cases = []
     for at, expected in moments.items():
-        for name in sorted(_names(thresholds)):
+        for name in names:
             wanted = [{key: value for key, value in one.items() if key != "alertname"} for one in expected if one["alertname"] == name]
             cases.append({"eval_time": at, "alertname": name, "exp_alerts": [{"exp_labels": one} for one in wanted]})
     _run(folder, series, {"alert_rule_test": cases}, thresholds, annotations=False, every=every)
@@ -92,9 +95,18 @@ def prove(folder: Path, series: Mapping[str, str], below: Mapping[str, str], exp
     fire(folder, everything, {at: [one | {"node": node} for one in alerts for node in ("n1", "n2")] for at, alerts in expected.items()})
 
 
+@cache
+def _loaded(thresholds: frozenset[tuple[str, str]]) -> Any:
+    return yaml.safe_load(rule_file(dict(thresholds)))
+
+
+def _pack(thresholds: Mapping[str, str] | None) -> Any:
+    """The rule file as Prometheus reads it; read once, since that costs as much as a run."""
+    return deepcopy(_loaded(frozenset((thresholds or {}).items())))
+
+
 def _names(thresholds: Mapping[str, str] | None) -> set[str]:
-    groups = yaml.safe_load(rule_file(thresholds))["groups"]
-    return {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
+    return {rule["alert"] for group in _pack(thresholds)["groups"] for rule in group["rules"] if "alert" in rule}
 
 
 def _run(
@@ -106,7 +118,7 @@ def _run(
     annotations: bool,
     every: str = _INTERVAL,
 ) -> str:
-    rules = yaml.safe_load(rule_file(thresholds))
+    rules = _pack(thresholds)
     if not annotations:
         # What is said is tested apart: a better word must not break a test of when it is said.
         for group in rules["groups"]:
