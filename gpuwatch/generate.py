@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuwatch.chart.values_schema import values_schema
 from gpuwatch.health.reference import health_page
 from gpuwatch.metrics.catalog import GPU_LABELS, METRICS, MIG_LABELS, NODE_LABELS, Metric
 
@@ -54,7 +55,11 @@ def generate(root: Path, *, check: bool) -> list[str]:
 
 
 def _files() -> dict[str, str]:
-    return {"docs/metrics.md": metrics_page(), "docs/health.md": health_page()}
+    return {
+        "docs/metrics.md": metrics_page(),
+        "docs/health.md": health_page(),
+        "deploy/helm/gpuwatch/values.schema.json": values_schema(),
+    }
 
 
 def metrics_page() -> str:
