@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gpuwatch.chart.values_schema import values_schema
 from gpuwatch.health.reference import health_page
 from gpuwatch.metrics.catalog import GPU_LABELS, METRICS, MIG_LABELS, NODE_LABELS, Metric
+from gpuwatch.settings_page import settings_page
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +58,7 @@ def generate(root: Path, *, check: bool) -> list[str]:
 def _files() -> dict[str, str]:
     return {
         "docs/metrics.md": metrics_page(),
+        "docs/configuration.md": settings_page(),
         "docs/health.md": health_page(),
         "deploy/helm/gpuwatch/values.schema.json": values_schema(),
     }

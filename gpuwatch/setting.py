@@ -114,7 +114,7 @@ def given_in_environment(environment: Mapping[str, str], keys: Mapping[str, Key]
     Raises:
         ConfigError: A variable that names no setting.
     """
-    names = {PREFIX + path.upper().replace(".", "__"): path for path in keys}
+    names = {variable_of(path): path for path in keys}
     given: dict[str, Given] = {}
     for name, value in environment.items():
         if not name.startswith(PREFIX) or name == CONFIG_VARIABLE:
@@ -124,6 +124,11 @@ def given_in_environment(environment: Mapping[str, str], keys: Mapping[str, Key]
         elif not _is_service_link(name, value):
             raise ConfigError(f"environment variable {shown(name)}: no such setting{_nearest(name, names)}")
     return given
+
+
+def variable_of(path: str) -> str:
+    """Return the environment variable of a dotted key."""
+    return PREFIX + path.upper().replace(".", "__")
 
 
 def _is_service_link(name: str, value: str) -> bool:

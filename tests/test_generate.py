@@ -17,7 +17,12 @@ def test_committed_files_are_in_step_with_the_code() -> None:
 
 def test_generating_writes_what_differs_once(tmp_path: Path) -> None:
     """A missing or changed file is written and named; the next run has nothing to do."""
-    assert generate(tmp_path, check=False) == ["docs/metrics.md", "docs/health.md", "deploy/helm/gpuwatch/values.schema.json"]
+    assert generate(tmp_path, check=False) == [
+        "docs/metrics.md",
+        "docs/configuration.md",
+        "docs/health.md",
+        "deploy/helm/gpuwatch/values.schema.json",
+    ]
     assert generate(tmp_path, check=False) == []
     (tmp_path / "docs" / "metrics.md").write_text("old")
     assert generate(tmp_path, check=True) == ["docs/metrics.md"]
