@@ -51,7 +51,7 @@ lock: ## Choose and pin versions anew (needs uv).
 	@scripts/lock
 
 manifests: $(READY) tools ## Render deploy/manifests from the chart anew.
-	@scripts/render-manifests $(BIN)/../tools/helm4
+	@scripts/render-manifests $(VENV)/tools/helm4
 
 stubs: $(READY) ## Make the modules of gpuwatch/kube/*.proto anew.
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. gpuwatch/kube/*.proto

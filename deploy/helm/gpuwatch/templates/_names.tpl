@@ -19,7 +19,7 @@
 
 {{- /* What is in the cluster once: two releases of one name in two namespaces must not share it. */ -}}
 {{- define "gpuwatch.clusterName" -}}
-{{- printf "%s-%s" (include "gpuwatch.namespace" .) (include "gpuwatch.fullname" .) -}}
+{{- list (include "gpuwatch.namespace" .) (include "gpuwatch.fullname" .) | uniq | join "-" -}}
 {{- end -}}
 
 {{- define "gpuwatch.selectorLabels" -}}
