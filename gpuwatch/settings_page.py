@@ -1,4 +1,4 @@
-"""The reference of all settings, ``docs/configuration.md``: made of the structs of :mod:`gpuwatch.config` and the docstrings of their fields."""
+"""The reference of all settings, made of the structs of :mod:`gpuwatch.config` and the docstrings of their fields."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_the_variable_sets_it(path: str) -> None:
 
 
 def test_the_values_of_the_chart_set_all_at_once(tmp_path: Path) -> None:
-    """Every ``config.…`` on the page, with another value than the default, arrives in the settings that an agent of the chart starts with."""
+    """Every ``config.…`` on the page, given another value than the default, arrives in the settings of an agent of the chart."""
     below_config = {path: re.match(r"`config\.([a-z_.]+)`", place) for path, (_, place) in PLACES.items()}
     assert {path for path, place in below_config.items() if place is None} == {"node_name", "server.web_config_file"}
     values: dict[str, Any] = {"hostPID": True}
