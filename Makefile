@@ -7,7 +7,7 @@ PORT ?= 9838
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test tools lint format typecheck layers generated check lock stubs bench clean
+.PHONY: help setup demo test tools lint format typecheck layers generated check lock manifests stubs bench clean
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -21,8 +21,9 @@ $(READY): requirements/dev.txt pyproject.toml scripts/make-venv
 demo: $(READY) ## Serve a simulated node; prints what to open. SCENARIO= and PORT= choose.
 	@$(BIN)/gpuwatch demo --scenario $(SCENARIO) --port $(PORT)
 
-tools:
+tools: $(READY)
 	@scripts/install-missing promtool=prometheus amtool=prometheus-alertmanager chromium=chromium openssl=openssl
+	@scripts/install-helm $(VENV)
 
 test: $(READY) tools ## Run all tests.
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
@@ -48,6 +49,9 @@ check: lint typecheck layers generated test ## Everything that must hold before 
 
 lock: ## Choose and pin versions anew (needs uv).
 	@scripts/lock
+
+manifests: $(READY) tools ## Render deploy/manifests from the chart anew.
+	@scripts/render-manifests $(VENV)/tools/helm4
 
 stubs: $(READY) ## Make the modules of gpuwatch/kube/*.proto anew.
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. gpuwatch/kube/*.proto

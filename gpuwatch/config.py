@@ -2,6 +2,7 @@
 
 Every struct here is a section and every field a key. The key of a field that ends in ``_seconds`` is its name without that ending, and its
 value is written as a duration with a unit (``1s``, ``500ms``). The environment variable of ``server.port`` is ``GPUWATCH_SERVER__PORT``.
+``docs/configuration.md`` is made of the docstrings here.
 """
 
 from __future__ import annotations
@@ -42,11 +43,12 @@ class ServerSettings(Section, frozen=True, kw_only=True):
     port: Annotated[int, Meta(ge=1, le=65535)] = 9838
     """TCP port. 9838 is not taken in the list of default ports of Prometheus exporters."""
     web_config_file: str = ""
-    """Web configuration in the form of Prometheus' exporter-toolkit (TLS, client certificates, basic auth). Empty: plain HTTP, no users."""
+    """TLS, client certificates and users, in the form that Prometheus exporters share (exporter-toolkit). Empty: plain HTTP, no users."""
     probes_without_credentials: bool = True
     """``/healthz`` and ``/readyz`` ask for no credentials, because the kubelet cannot send any. They tell nothing but a state."""
     max_connections: Annotated[int, Meta(ge=8, le=65536)] = 1024
-    """Open connections; above it the longest idle one is closed for the newcomer, so that idlers cannot lock a scraper out."""
+    """Open connections; above it the longest idle one is closed for the newcomer, so that idlers cannot lock a scraper out. Fewer where the
+    limit of open files would leave none for the reader."""
     header_timeout_seconds: Annotated[float, Meta(ge=1, le=60)] = 10.0
     """Time for a client to send its request. Long enough for a slow link, short enough that dribbling clients go away."""
     keep_alive_seconds: Annotated[float, Meta(ge=1, le=3600)] = 75.0
@@ -57,19 +59,20 @@ class ReadSettings(Section, frozen=True, kw_only=True):
     """How often the GPUs are read."""
 
     fast_interval_seconds: Annotated[float, Meta(ge=0.2, le=60)] = 1.0
-    """Between reads of what costs microseconds (utilisation, memory, power, clocks). 1 s: the driver's own sampling is not finer."""
+    """Between reads of utilisation, memory, power, clocks, temperature, which cost little. 1 s: the driver's own sampling is not finer."""
     medium_interval_seconds: Annotated[float, Meta(ge=1, le=600)] = 10.0
-    """Between reads of what costs milliseconds (ECC, links, energy). 10 s: fresh in every scrape at the usual 15 s."""
+    """Between reads of ECC, links, energy, limits, which cost milliseconds. 10 s: fresh in every scrape at the usual 15 s. Not shorter than
+    ``read.fast_interval``."""
     static_interval_seconds: Annotated[float, Meta(ge=60, le=86400)] = 3600.0
-    """Between reads of what hardly changes (serial, firmware, limits). It is also read at start and after a reset."""
+    """Between reads of serial, firmware and the like; also read at start and after a reset. Not shorter than ``read.medium_interval``."""
     stall_after_seconds: Annotated[float, Meta(ge=1, le=300)] = 5.0
     """A GPU that was not read for this long beyond its interval is shown as stalled. 5 s: dear calls on a sound board stay below 1 s."""
     pcie_throughput: bool = True
-    """Read PCIe throughput on boards without GPM, where the call blocks for about 40 ms in each medium read."""
+    """Read PCIe throughput where only a blocking call gives it (boards before Hopper): about 40 ms in each medium read."""
     nvlink_errors_per_link: bool = False
     """NVLink error series for each link beside their sum. Off: 54 series a GPU, mostly zeros, and 45 ms of driver time a read."""
     kernel_log: Annotated[str, Meta(max_length=4096)] = "/dev/kmsg"
-    """Where the kernel log is read for XIDs; empty: it is not. Without the right to read it this source is shown as down."""
+    """Where the kernel log is read for XIDs; empty: it is not. Needs CAP_SYSLOG, without which this source is shown as down."""
 
 
 class ReaderSettings(Section, frozen=True, kw_only=True):
@@ -78,11 +81,12 @@ class ReaderSettings(Section, frozen=True, kw_only=True):
     start_deadline_seconds: Annotated[float, Meta(ge=5, le=600)] = 60.0
     """Time for the library to come up. 60 s: without persistence mode the driver initialises every GPU first."""
     heartbeat_deadline_seconds: Annotated[float, Meta(ge=3, le=300)] = 15.0
-    """Longest silence of the reader, which reports at least once a second."""
+    """Longest silence of that process, which reports at least once a second; then it is replaced."""
     hang_deadline_seconds: Annotated[float, Meta(ge=10, le=3600)] = 60.0
-    """Longest time in which no GPU can be read before the reader is replaced. One hung GPU beside sound ones never gets it replaced."""
+    """Longest time in which no GPU can be read before that process is replaced, and after twice as long if that did not help. One hung GPU
+    beside a sound one never costs it. Not shorter than ``read.stall_after``."""
     backoff_max_seconds: Annotated[float, Meta(ge=1, le=600)] = 30.0
-    """Longest wait between two starts. 30 s: GPUs appear soon after a driver is installed, without load on a node that has none."""
+    """Longest wait between two of its starts. 30 s: GPUs appear soon after a driver is installed, without load on a node that has none."""
 
 
 class LivenessSettings(Section, frozen=True, kw_only=True):
@@ -96,9 +100,9 @@ class KubernetesSettings(Section, frozen=True, kw_only=True):
     """How GPUs are attributed to pods and jobs."""
 
     attribution: Literal["auto", "always", "never"] = "auto"
-    """``auto``: in a container of a cluster (``KUBERNETES_SERVICE_HOST`` is set), and not elsewhere."""
+    """Tag GPUs with the pods and jobs that hold them. ``auto``: in a container of a cluster (``KUBERNETES_SERVICE_HOST`` is set)."""
     api_server: Literal["auto", "always", "never"] = "auto"
-    """Ask for pods and DRA devices: job names need it. ``auto``: when the pod has a service account token. ``never`` needs no rights."""
+    """Ask for pods and DRA devices: job names and labels need it. ``auto``: with a service account token. ``never`` needs no rights."""
     resource_claims: bool = False
     """Follow ResourceClaims too, to leave out pods whose DRA claim is administrative (monitoring). Off: the watch is cluster-wide."""
     processes: bool = True
@@ -112,7 +116,8 @@ class KubernetesSettings(Section, frozen=True, kw_only=True):
     grace_seconds: Annotated[float, Meta(ge=0, le=3600)] = 300.0
     """How long the counters of a job stay after its end. 5 min: every scraper has seen the last value by then."""
     events: bool = False
-    """Post events about GPUs that fail to the pods that hold them and to the node. Off: it needs a right that writes."""
+    """Post events about GPUs that fail to the pods that hold them and to the node; see [health](health.md#who-is-told). Off: it needs a
+    right that writes."""
     node_condition: bool = False
     """Keep the condition ``GpuHealthy`` of the node. Off: it needs a right that writes, and others may act on it."""
     pod_labels: object = ""
@@ -123,7 +128,8 @@ class HealthSettings(Section, frozen=True, kw_only=True):
     """How grave a fault of a GPU is."""
 
     xid_overrides: dict[object, object] = {}
-    """Rows of the XID table to change: number → ``severity`` (page, ticket, info), ``action`` or both. None: the table is as tested."""
+    """Rows of the XID table to change: number to ``severity`` (page, ticket, info), ``action`` or both, such as
+    ``{31: {severity: ticket, action: inspect}}``; see [health](health.md). None: the table is as tested."""
 
 
 class LogSettings(Section, frozen=True, kw_only=True):

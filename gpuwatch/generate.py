@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuwatch.chart.values_schema import values_schema
 from gpuwatch.health.reference import health_page
 from gpuwatch.metrics.catalog import GPU_LABELS, METRICS, MIG_LABELS, NODE_LABELS, Metric
 from gpuwatch.rules import alertmanager, pack
 from gpuwatch.rules.reference import alerts_page
 from gpuwatch.rules.runbook import TABLES, with_xid_table
+from gpuwatch.settings_page import settings_page
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,12 +62,14 @@ def generate(root: Path, *, check: bool) -> list[str]:
 def _files() -> dict[str, str]:
     return {
         "docs/metrics.md": metrics_page(),
+        "docs/configuration.md": settings_page(),
         "docs/health.md": health_page(),
         "docs/alerts/README.md": alerts_page(),
         "deploy/manifests/prometheus-rules.yaml": pack.rule_file(),
         "deploy/manifests/prometheus-rule-object.yaml": pack.rule_object(),
         "deploy/manifests/alertmanager-example.yaml": alertmanager.example(),
         "deploy/helm/gpuwatch/files/rules.yaml": pack.chart_file(),
+        "deploy/helm/gpuwatch/values.schema.json": values_schema(),
     }
 
 

@@ -114,7 +114,7 @@ def given_in_environment(environment: Mapping[str, str], keys: Mapping[str, Key]
     Raises:
         ConfigError: A variable that names no setting.
     """
-    names = {PREFIX + path.upper().replace(".", "__"): path for path in keys}
+    names = {variable_of(path): path for path in keys}
     given: dict[str, Given] = {}
     for name, value in environment.items():
         if not name.startswith(PREFIX) or name == CONFIG_VARIABLE:
@@ -124,6 +124,11 @@ def given_in_environment(environment: Mapping[str, str], keys: Mapping[str, Key]
         elif not _is_service_link(name, value):
             raise ConfigError(f"environment variable {shown(name)}: no such setting{_nearest(name, names)}")
     return given
+
+
+def variable_of(path: str) -> str:
+    """Return the environment variable of a dotted key."""
+    return PREFIX + path.upper().replace(".", "__")
 
 
 def _is_service_link(name: str, value: str) -> bool:
@@ -152,7 +157,7 @@ def value_of(key: Key, given: Given) -> object:
     size: object = len(value) if isinstance(value, str) and key.kind == "text" else value
     in_range = not isinstance(size, (int, float)) or ((key.low is None or size >= key.low) and (key.high is None or size <= key.high))
     if value is None or not in_range or (isinstance(value, str) and not value.isprintable()):
-        raise ConfigError(f"{given.source}: {key.path}: {shown(given.value)} is not allowed; expected {_allowed(key)}")
+        raise ConfigError(f"{given.source}: {key.path}: {shown(given.value)} is not allowed; expected {allowed(key)}")
     return value
 
 
@@ -192,8 +197,8 @@ def _mapping(value: object, *, is_text: bool) -> dict[Any, Any] | None:
     return {} if value is None else value if isinstance(value, dict) else None
 
 
-def _allowed(key: Key) -> str:
-    """What ``key`` accepts, in words."""
+def allowed(key: Key) -> str:
+    """Return what ``key`` accepts, in words."""
     match key.kind:
         case "duration":
             low, high = format_duration(key.low or 0), format_duration(key.high or 0)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch import __version__
+
 ROOT = Path(__file__).parents[1]
 COMPILERS = ("gcc", "g++", "build-essential", "clang", "cargo", "make", "-dev")
 
@@ -29,9 +31,31 @@ FINAL_STAGE = INSTRUCTIONS[max(index for index, (name, _) in enumerate(INSTRUCTI
 
 def test_base_is_pinned() -> None:
     """Every stage starts from one base, pinned to a full version and to a Debian release."""
-    [base] = [value.removeprefix("PYTHON_IMAGE=") for name, value in INSTRUCTIONS if name == "ARG"]
+    [base] = [value.removeprefix("PYTHON_IMAGE=") for name, value in INSTRUCTIONS if name == "ARG" and value.startswith("PYTHON_IMAGE=")]
     assert re.fullmatch(r"python:3\.\d+\.\d+-slim-[a-z]+(@sha256:[0-9a-f]{64})?", base)
     assert {value.split()[0] for name, value in INSTRUCTIONS if name == "FROM"} == {"${PYTHON_IMAGE}"}
+
+
+def test_the_digest_of_the_base_is_a_release_s_choice() -> None:
+    """Dockerfile and docs/image.md show the same base with a placeholder for its digest, and the page says where the digest comes from."""
+    [base] = [value.removeprefix("PYTHON_IMAGE=") for name, value in INSTRUCTIONS if name == "ARG" and value.startswith("PYTHON_IMAGE=")]
+    tag = base.partition("@")[0]
+    page = (ROOT / "docs" / "image.md").read_text(encoding="utf-8")
+    for text in ((ROOT / "Dockerfile").read_text(encoding="utf-8"), page):
+        assert f"PYTHON_IMAGE={tag}@sha256:<digest>" in text
+        assert set(re.findall(r"python:3[\w.-]+", text)) == {tag}
+    assert f"docker buildx imagetools inspect {tag}" in page
+
+
+def test_labels() -> None:
+    """The image says what it is, of which version (the package's), of which commit, and where its source is."""
+    [text] = [value for name, value in FINAL_STAGE if name == "LABEL"]
+    labels = dict(re.findall(r'org\.opencontainers\.image\.([a-z]+)="([^"]*)"', text))
+    assert labels["version"] == __version__
+    assert labels["revision"] == "${REVISION}"
+    assert ("ARG", "REVISION=unknown") in FINAL_STAGE
+    assert labels["licenses"] == "Apache-2.0"
+    assert set(labels) == {"title", "description", "version", "revision", "source", "documentation", "vendor", "licenses"}
 
 
 def test_final_stage_only_copies() -> None:
@@ -51,6 +75,7 @@ def test_final_stage_runs_the_agent() -> None:
     assert "NVIDIA_VISIBLE_DEVICES=all" in environment
     assert "NVIDIA_DRIVER_CAPABILITIES=utility" in environment
     assert "MALLOC_ARENA_MAX=1" in environment
+    assert "PYTHONDONTWRITEBYTECODE=1" in environment
 
 
 def test_copied_sources_exist_and_are_in_context() -> None:
@@ -79,6 +104,19 @@ def test_build_steps_give_a_working_command(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     assert "mixed-fleet" in done.stdout
+    _assert_repeatable(tmp_path)
+
+
+def _assert_repeatable(place: Path) -> None:
+    """Every module is compiled, with the hash of its source and no time in it; our wheel comes out the same once more."""
+    compiled = list((place / "opt" / "gpuwatch" / "lib").rglob("*.pyc"))
+    assert len(compiled) > 1000
+    # PEP 552: the second word is 1 for a file that holds a hash which nobody need check.
+    assert [path for path in compiled if int.from_bytes(path.read_bytes()[4:8], "little") != 1] == []
+    again = ["wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", f"{place}/again", f"{place}/source"]
+    subprocess.run([f"{place}/opt/build/bin/pip", *again], capture_output=True, check=True, cwd=place)
+    [first], [second] = (place / "wheel").glob("*.whl"), (place / "again").glob("*.whl")
+    assert first.read_bytes() == second.read_bytes()
 
 
 def _copy(source: Path, target: Path, *, into: bool) -> None:
@@ -89,7 +127,7 @@ def _copy(source: Path, target: Path, *, into: bool) -> None:
         shutil.copy(source, target / source.name if into else target)
 
 
-@pytest.mark.parametrize("lock", ["runtime.txt", "dev.txt", "build.txt"])
+@pytest.mark.parametrize("lock", ["runtime.txt", "dev.txt", "build.txt", "tools.txt"])
 def test_locks_are_complete(lock: str) -> None:
     """Each lock pins every requirement to one version with hashes, and names no index."""
     text = (ROOT / "requirements" / lock).read_text(encoding="utf-8")

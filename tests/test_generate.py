@@ -17,7 +17,7 @@ def test_committed_files_are_in_step_with_the_code() -> None:
 
 def test_generating_writes_what_differs_once(tmp_path: Path) -> None:
     """A missing or changed file is written and named; the next run has nothing to do."""
-    assert {"docs/metrics.md", "docs/health.md", "docs/alerts/README.md"} < set(generate(tmp_path, check=False))
+    assert {"docs/metrics.md", "docs/configuration.md", "docs/alerts/README.md"} < set(generate(tmp_path, check=False))
     assert generate(tmp_path, check=False) == []
     (tmp_path / "docs" / "metrics.md").write_text("old")
     assert generate(tmp_path, check=True) == ["docs/metrics.md"]

@@ -1,0 +1,1 @@
+"""What the chart takes from the code: the schema of its values."""
