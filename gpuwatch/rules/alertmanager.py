@@ -28,12 +28,12 @@ class Inhibition(Struct, frozen=True, kw_only=True):
     equal: tuple[str, ...]
 
 
-def _same_fault(alert: str, xids: str) -> Inhibition:
+def _same_fault(alert: str, xid: str) -> Inhibition:
     """The alert on the state says what the XID said, and stays for as long as it is true."""
     return Inhibition(
-        why=f"{alert} is the state that XID {xids.replace('|', ' or ')} announced.",
+        why=f"{alert} is the state that XID {xid} announced.",
         source=(f'alertname="{alert}"', 'severity="critical"'),
-        target=('alertname="GpuXidCritical"', f'xid=~"{xids}"' if "|" in xids else f'xid="{xids}"'),
+        target=('alertname="GpuXidCritical"', f'xid="{xid}"'),
         equal=_GPU,
     )
 
@@ -74,7 +74,10 @@ INHIBITIONS: Final = (
         why="Drain now goes before drain soon, and a failed GPU is degraded too.",
         source=('alertname=~"GpuXidCritical|GpuFailed"',), target=('alertname=~"GpuXidDrainSoon|GpuDegraded"', *_OF_A_GPU), equal=_GPU,
     ),
-    _same_fault("GpuEccUncorrectable", "48|95|140"),
+    Inhibition(
+        why="XID 48, 95 or 140 says the same and stays until the GPU was reset: one fault, one page.",
+        source=('alertname="GpuXidCritical"', 'xid=~"48|95|140"'), target=('alertname="GpuEccUncorrectable"',), equal=_GPU,
+    ),
     _same_fault("GpuRowRemapFailed", "64"),
     _same_fault("GpuNvlinkDown", "74"),
     Inhibition(

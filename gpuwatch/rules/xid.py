@@ -17,6 +17,9 @@ def _recent(matchers: str) -> str:
     return f"time() - max by (cluster, node, gpu, uuid, model, xid) ({_LAST}{{{matchers}}}) < ${{xid_age}}"
 
 
+_PAGE: Final = f'time() - max by (cluster, node, gpu, uuid, model, xid) ({_LAST}{{severity="page"}})'
+_STANDS: Final = 'label_replace(gpuwatch_gpu_health_reason{reason=~"xid_.+"}, "xid", "$1", "reason", "xid_(.+)")'
+"""The verdict holds it against the GPU still: a page that ends by itself while the GPU is dead would send a person back to bed."""
 _BOARD: Final = "cluster, node, uuid"
 _HOLDER: Final = f"{_BOARD}, namespace, pod, job_kind, job_name"
 _HELD: Final = "gpuwatch_job_gpu_allocated_seconds_total"
@@ -44,7 +47,7 @@ _XID: Final = f"XID {{{{ $labels.xid }}}} {{{{ $value | humanizeDuration }}}} ag
 XIDS: Final = (
     Alert(
         name="GpuXidCritical", group=_GROUP, severity="critical", subject="gpu", board="node",
-        expression=_recent('severity="page"'),
+        expression=f"{_PAGE} < ${{xid_age}} or {_PAGE} and on (cluster, node, uuid, xid) {_STANDS}",
         summary="The driver reported a fatal error of a GPU.",
         description=f"{_XID} First: drain the GPU. {_MEANING}",
     ),

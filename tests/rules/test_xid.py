@@ -121,6 +121,14 @@ def test_which_xids_are_a_programs(tmp_path: Path, code: int, told: bool) -> Non
     fire(tmp_path, series, {"20m": [SPEECH] if told else [], "29m": [SPEECH] if told else [], "30m": []})
 
 
+def test_a_page_stays_until_the_repair(tmp_path: Path) -> None:
+    """It lasts while the verdict holds the XID against the GPU, and never falls on one that the verdict has let go."""
+    held = {f'gpuwatch_gpu_health_reason{{{GPU}, reason="xid_79", action="reboot_node"}}': "_x20 1x40 _x60"}
+    fire(tmp_path, both(xid(79, "_x20 1200x100") | held), {"29m": [BUS], "60m": [BUS], "67m": []})
+    other = {f'gpuwatch_gpu_health_reason{{{PEER}, reason="xid_79", action="reboot_node"}}': "_x20 1x100"}
+    fire(tmp_path, xid(79, "_x20 1200x100") | other, {"29m": [BUS], "35m": []})
+
+
 def test_the_echo_of_a_fault_is_not_the_programs(tmp_path: Path) -> None:
     """A program that dies of the board's fault did nothing wrong; its XID on another GPU is its own."""
     fault = xid(48, "_x20 1200x90") | xid(43, "_x20 1200x90") | holds(WAV, 5)
