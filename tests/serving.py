@@ -66,6 +66,11 @@ class Running:
     server: Server
     loop: asyncio.AbstractEventLoop
 
+    @property
+    def url(self) -> str:
+        """Of the page."""
+        return f"http://127.0.0.1:{self.port}/"
+
     def get(self, path: str, *, method: str = "GET", context: ssl.SSLContext | None = None, **headers: str) -> Answer:
         """One request on a connection of its own."""
         with contextlib.closing(self.connect(context)) as client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 from gpuwatch.curves import LENGTH, MINUTES, Curve
@@ -21,10 +22,12 @@ def sparkline(name: str, curve: Curve, *, limit: float | None, show: Callable[[f
         limit: what the board is allowed; a dashed line. ``None`` or 0: not known.
         show: a value with its unit, as text.
     """
+    if limit is None or not math.isfinite(limit) or limit <= 0:
+        limit = None
     known = [value for value in curve if value is not None]
     top = max(limit or 0.0, *known, 0.0) or 1.0
     lines = "".join(_lines(curve, top))
-    bound = f'<path class="limit" d="M0 {_height(limit, top)}h{_WIDTH}"/>' if limit and limit > 0 else ""
+    bound = f'<path class="limit" d="M0 {_height(limit, top)}h{_WIDTH}"/>' if limit else ""
     return (
         f'<svg class="curve" role="img" viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none">'
         f"<title>{_title(name, curve, known, show)}</title><desc>{_description(limit, show)}</desc>"
