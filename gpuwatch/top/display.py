@@ -103,7 +103,7 @@ class Session:
     def _title(self, look: Look) -> Text:
         clock = f"{datetime.fromtimestamp(self._wall(), UTC).astimezone():%H:%M:%S}"
         wishes = (f"by {self._wish.sort}" if self._wish.sort else "", f"job {self._wish.job!r}" if self._wish.job else "")
-        return note("  ".join(("gpuwatch top", clock, *filter(None, wishes), "q quit  s sort")), look)
+        return note(" | ".join(("gpuwatch top", clock, *filter(None, wishes), "q quits, s sorts")), look)
 
     def _rest(self, rows: list[Row], seen: list[Row], look: Look) -> list[Text]:
         if len(seen) == len(rows):

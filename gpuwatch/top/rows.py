@@ -15,6 +15,8 @@ Jobs = dict[tuple[str, str], list["Job"]]
 
 _MOST_CHARACTERS: Final = 256
 _MOST_ROWS: Final = 2048
+_LARGEST: Final = 2.0**53
+"""Above it JSON's numbers are not exact."""
 STATES: Final = ("failed", "down", "unknown", "degraded", "up", "ok")
 """The worst first. ``up`` and ``down`` are those of a GPU that is not judged."""
 
@@ -53,8 +55,8 @@ class Row(Struct, frozen=True, kw_only=True):
     fault: str = ""
     utilization_ratio: float | None = None
     """Of an instance the share of time in which its multiprocessors had work."""
-    memory_used_bytes: float | None = None
-    memory_total_bytes: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
     power_watts: float | None = None
     power_limit_watts: float | None = None
     temperature_celsius: float | None = None
@@ -134,8 +136,8 @@ def _rows(node: str, gpu: object, jobs: Jobs) -> list[Row]:
         action=_text(gpu, "verdict", "action"),
         fault=_text(gpu, "fault"),
         utilization_ratio=_number(gpu, "fast", "utilization_ratio"),
-        memory_used_bytes=_number(gpu, "fast", "memory", "used_bytes"),
-        memory_total_bytes=_number(gpu, "fast", "memory", "total_bytes"),
+        memory_used_bytes=_count(gpu, "fast", "memory", "used_bytes"),
+        memory_total_bytes=_count(gpu, "fast", "memory", "total_bytes"),
         power_watts=_number(gpu, "fast", "power_watts"),
         power_limit_watts=_number(gpu, "medium", "power_limit_watts", "enforced"),
         temperature_celsius=temperature,
@@ -149,7 +151,7 @@ def _rows(node: str, gpu: object, jobs: Jobs) -> list[Row]:
 
 def _instance(node: str, name: str, gpu: object, instance: dict[str, Any], jobs: Jobs) -> Row:
     uuid = _text(instance, "uuid")
-    total = _number(gpu, "fast", "mig_memory", uuid, "total_bytes")
+    total = _count(gpu, "fast", "mig_memory", uuid, "total_bytes")
     return Row(
         node=node,
         gpu=name,
@@ -159,8 +161,8 @@ def _instance(node: str, name: str, gpu: object, instance: dict[str, Any], jobs:
         action=_text(gpu, "verdict", "action"),
         fault=_text(gpu, "fault"),
         utilization_ratio=_number(gpu, "medium", "mig_activity", uuid, "sm_active_ratio"),
-        memory_used_bytes=_number(gpu, "fast", "mig_memory", uuid, "used_bytes"),
-        memory_total_bytes=_number(instance, "memory_total_bytes") if total is None else total,
+        memory_used_bytes=_count(gpu, "fast", "mig_memory", uuid, "used_bytes"),
+        memory_total_bytes=_count(instance, "memory_total_bytes") if total is None else total,
         jobs=tuple(jobs.get((_text(gpu, "identity", "uuid"), uuid), ())),
     )
 
@@ -213,3 +215,8 @@ def _number(value: object, *path: str) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
+
+
+def _count(value: object, *path: str) -> int | None:
+    number = _number(value, *path)
+    return None if number is None else int(min(max(number, -_LARGEST), _LARGEST))

@@ -42,6 +42,15 @@ class Look:
         more = "~" if self.ascii_only else "…"
         return set_cell_size(safe, width - 1) + more if width > 0 else ""
 
+    def tail(self, text: str, width: int) -> str:
+        """At most so many columns, of which the last ones are kept: names of nodes differ at their end."""
+        safe = self.shown(text)
+        if cell_len(safe) <= width:
+            return safe
+        while cell_len(safe) > width - 1:
+            safe = safe[1:]
+        return ("~" if self.ascii_only else "…") + safe
+
 
 def table(rows: list[Row], look: Look, *, several: bool) -> list[Text]:
     """Headings and one line a row. ``several``: of more than one node, so each row names its own."""
@@ -78,10 +87,17 @@ def short_model(model: str) -> str:
     return " ".join(words) or model
 
 
+def short_node(name: str) -> str:
+    """Without its domain; an address is none."""
+    first = name.partition(".")[0]
+    return first if any(letter.isalpha() for letter in first) else name
+
+
 def _columns(rows: list[Row], look: Look, *, several: bool) -> dict[str, int]:
     """Widths by heading; what is left over goes to the job."""
     narrow = look.width < _NARROW
-    nodes = {"NODE": min(max((cell_len(look.shown(row.node)) for row in rows), default=4), 12 if narrow else 32)} if several else {}
+    longest = max((cell_len(look.shown(short_node(row.node))) for row in rows), default=0)
+    nodes = {"NODE": min(max(longest, 4), 12 if narrow else 32)} if several else {}
     bar = (3 if several else 6) if narrow else 12
     columns = {"GPU": 4, **nodes, "MODEL": 9 if narrow else 16, "USE": bar + 5, "MEMORY": 8, "POWER": 8, "HEAT": 7, "STATE": 8}
     left = look.width - sum(columns.values()) - len(columns)
@@ -91,7 +107,8 @@ def _columns(rows: list[Row], look: Look, *, several: bool) -> dict[str, int]:
 def _line(row: Row, columns: dict[str, int], look: Look) -> Text:
     line = Text()
     for name, (content, style) in zip(columns, _cells(row, columns, look), strict=True):
-        line.append(look.cut(content, columns[name]), style).append(" ")
+        # The bar has its width already, and its blanks have a meaning.
+        line.append(set_cell_size(content, columns[name]) if name == "USE" else look.cut(content, columns[name]), style).append(" ")
     line.right_crop()
     return line
 
@@ -101,7 +118,7 @@ def _cells(row: Row, columns: dict[str, int], look: Look) -> Iterator[tuple[str,
     state = _STYLES.get(row.state, "magenta")
     yield row.gpu, "bold"
     if "NODE" in columns:
-        yield row.node, ""
+        yield look.tail(short_node(row.node), columns["NODE"]), ""
     yield short_model(row.model) or "unknown", ""
     yield _bar(row.utilization_ratio, columns["USE"] - 5, look), "" if row.utilization_ratio is None else "cyan"
     yield _pair(_gibi(row.memory_used_bytes), _gibi(row.memory_total_bytes), "G"), ""
@@ -115,7 +132,7 @@ def _cells(row: Row, columns: dict[str, int], look: Look) -> Iterator[tuple[str,
 def _job(row: Row) -> tuple[str, str]:
     """Its holders; for a GPU in trouble that nobody holds, what is wrong."""
     if row.instances:
-        return f"{row.instances_held} of {row.instances} MIG held", "dim"
+        return f"{row.instances_held}/{row.instances} MIG held", "dim"
     if row.jobs:
         more = f" +{len(row.jobs) - 1}" if len(row.jobs) > 1 else ""
         return row.jobs[0].title + more, ""
