@@ -18,8 +18,11 @@ _STYLES: Final = {"failed": "bold red", "down": "bold red", "unknown": "magenta"
 _NOISE: Final = re.compile(r"^(nvidia|geforce|tesla|quadro|graphics|device|pcie|sxm\d*|hbm\w*|nvl|generation)$", re.IGNORECASE)
 _PARTS: Final = " ▏▎▍▌▋▊▉"
 _HUGE: Final = 1e5
+_EIGHTHS: Final = len(_PARTS)
+_PERCENT: Final = 4
+"""Columns of a share in percent."""
 _NARROW: Final = 100
-"""Below it the bar is short."""
+"""Below it the bar is short, and with several nodes there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +101,8 @@ def _columns(rows: list[Row], look: Look, *, several: bool) -> dict[str, int]:
     narrow = look.width < _NARROW
     longest = max((cell_len(look.shown(short_node(row.node))) for row in rows), default=0)
     nodes = {"NODE": min(max(longest, 4), 12 if narrow else 32)} if several else {}
-    bar = (3 if several else 6) if narrow else 12
-    columns = {"GPU": 4, **nodes, "MODEL": 9 if narrow else 16, "USE": bar + 5, "MEMORY": 8, "POWER": 8, "HEAT": 7, "STATE": 8}
+    use = (_PERCENT if several else 11) if narrow else 17
+    columns = {"GPU": 4, **nodes, "MODEL": 9 if narrow else 16, "USE": use, "MEMORY": 8, "POWER": 8, "HEAT": 7, "STATE": 8}
     left = look.width - sum(columns.values()) - len(columns)
     return columns | {"JOB": max(left, 3)}
 
@@ -109,7 +112,7 @@ def _line(row: Row, columns: dict[str, int], look: Look) -> Text:
     for name, (content, style) in zip(columns, _cells(row, columns, look), strict=True):
         # The bar has its width already, and its blanks have a meaning.
         line.append(set_cell_size(content, columns[name]) if name == "USE" else look.cut(content, columns[name]), style).append(" ")
-    line.right_crop()
+    line.rstrip()
     return line
 
 
@@ -120,7 +123,7 @@ def _cells(row: Row, columns: dict[str, int], look: Look) -> Iterator[tuple[str,
     if "NODE" in columns:
         yield look.tail(short_node(row.node), columns["NODE"]), ""
     yield short_model(row.model) or "unknown", ""
-    yield _bar(row.utilization_ratio, columns["USE"] - 5, look), "" if row.utilization_ratio is None else "cyan"
+    yield _bar(row.utilization_ratio, columns["USE"], look), "" if row.utilization_ratio is None else "cyan"
     yield _pair(_gibi(row.memory_used_bytes), _gibi(row.memory_total_bytes), "G"), ""
     yield _pair(row.power_watts, row.power_limit_watts, "W"), ""
     hot = row.temperature_celsius is not None and row.temperature_celsius >= (row.temperature_limit_celsius or float("inf"))
@@ -140,17 +143,18 @@ def _job(row: Row) -> tuple[str, str]:
 
 
 def _bar(share: float | None, width: int, look: Look) -> str:
-    """A bar and the number that says the same."""
-    if share is None:
-        return f"{'':<{width}} {NOT_REPORTED:>4}"
-    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
-    full, part = divmod(eighths, 8)
-    bar = "#" * round(eighths / 8) if look.ascii_only else "█" * full + (_PARTS[part] if part else "")
-    return f"{bar:<{width}} {_figure(share * 100) + '%':>4}"
+    """The number, with a bar that says the same where there is room."""
+    number = f"{NOT_REPORTED if share is None else _figure(share * 100) + '%':>{_PERCENT}}"
+    room = width - _PERCENT - 1
+    if room < 1:
+        return number
+    full, part = divmod(round(min(max(share or 0.0, 0.0), 1.0) * room * _EIGHTHS), _EIGHTHS)
+    bar = "#" * (full + (part >= _EIGHTHS // 2)) if look.ascii_only else "█" * full + _PARTS[part].strip()
+    return f"{bar:<{room}} {number}"
 
 
 def _pair(value: float | None, limit: float | None, unit: str) -> str:
-    if value is None and limit is None:
+    if value is None:
         return NOT_REPORTED
     return f"{_figure(value)}/{_figure(limit)}{unit}" if limit is not None else f"{_figure(value)}{unit}"
 
@@ -159,9 +163,7 @@ def _gibi(count: float | None) -> float | None:
     return None if count is None else count / 2**30
 
 
-def _figure(value: float | None) -> str:
-    if value is None:
-        return NOT_REPORTED
+def _figure(value: float) -> str:
     return f"{value:.0e}" if abs(value) >= _HUGE else f"{value:.0f}"
 
 
