@@ -6,8 +6,8 @@ reported is no number there, so a gap stays a gap. Owned by the agent's event lo
 
 from __future__ import annotations
 
-import math
 from array import array
+from math import isfinite, nan
 from typing import Final
 
 from gpuwatch.device.readings import Fast, Medium, Memory
@@ -19,7 +19,7 @@ LENGTH: Final = 61
 MINUTES: Final = 5
 _MOST_DEVICES: Final = 1024
 """More than a node of 16 GPUs with 7 instances each can have; above it a device has no curve."""
-_GAP: Final = math.nan
+_GAP: Final = nan
 _EMPTY: Final = array("f", [_GAP]) * LENGTH
 
 Curve = tuple[float | None, ...]
@@ -82,8 +82,7 @@ class Curves:
         if values is None or self._step is None:
             return ()
         start = (self._step + 1) % LENGTH
-        ordered = (values[(start + place) % LENGTH] for place in range(LENGTH))
-        curve = tuple(value if math.isfinite(value) else None for value in ordered)
+        curve = tuple(value if isfinite(value) else None for value in (*values[start:], *values[:start]))
         return curve if any(value is not None for value in curve) else ()
 
     def _note_gpu(self, gpu: Gpu, step: int) -> None:

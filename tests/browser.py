@@ -71,10 +71,10 @@ class Browser:
                 self.command("Runtime.evaluate", expression="0")  # brings what the page has told meanwhile
             time.sleep(0.05)
 
-    def picture(self) -> bytes:
-        """The whole page as PNG, however long."""
+    def picture(self, most: int | None = None) -> bytes:
+        """The page as PNG: the whole of it however long, or so many pixels from its top."""
         size = self.command("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], most or size["height"]), "scale": 1}
         return base64.b64decode(self.command("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"])
 
     def _read(self) -> dict[str, Any]:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 
 from gpuwatch.curves import LENGTH, MINUTES, Curve
 
-_WIDTH, _HEIGHT = LENGTH - 1, 24
+_WIDTH, _HEIGHT = LENGTH - 1, 240
 """Of the drawing, in its own units: one across is one sample. The style sheet stretches it."""
-_EDGE = 1.0
+_EDGE = 10
 """Kept free above and below, so that a line at zero or at the limit is seen whole."""
+_FOOT, _RISE = _HEIGHT - _EDGE, _HEIGHT - 2 * _EDGE
 
 
 def sparkline(name: str, curve: Curve, *, limit: float | None, show: Callable[[float], str]) -> str:
@@ -49,18 +50,15 @@ def _description(limit: float | None, show: Callable[[float], str]) -> str:
 
 
 def _lines(curve: Curve, top: float) -> Iterator[str]:
-    """One line for each run of known values; a lone value is a dot."""
-    drawing = False
-    for place, value in enumerate(curve):
-        if value is None:
-            drawing = False
-            continue
-        height = _height(value, top)
-        alone = not drawing and (place + 1 == len(curve) or curve[place + 1] is None)
-        yield f"M{place} {height}h0" if alone else f"{'L' if drawing else 'M'}{place} {height}"
-        drawing = True
+    """One line for each run of known values; a lone value is a dot. Of a level stretch only the ends are told."""
+    heights = [None if value is None else _height(value, top) for value in curve]
+    before: int | None = None
+    for place, (height, after) in enumerate(zip(heights, (*heights[1:], None), strict=True)):
+        if height is not None and not before == height == after:
+            yield f"{'M' if before is None else 'L'}{place} {height}{'h0' if before is after is None else ''}"
+        before = height
 
 
-def _height(value: float, top: float) -> str:
-    share = min(max(value / top, 0.0), 1.0)
-    return f"{_HEIGHT - _EDGE - share * (_HEIGHT - 2 * _EDGE):.1f}".removesuffix(".0")
+def _height(value: float, top: float) -> int:
+    """Of a value from 0 to ``top``; what is below 0 is drawn as 0."""
+    return _FOOT - int(value / top * _RISE + 0.5) if value > 0 else _FOOT

@@ -25,7 +25,12 @@ def line(picture: ET.Element) -> str:
 
 def test_a_gap_breaks_the_line() -> None:
     """Known values are joined, what was not reported is left open, a lone value is a dot."""
-    assert line(drawn(0.0, 50.0, None, None, 100.0, None, 0.0, 0.0, limit=100.0)) == "M53 23L54 12M57 1h0M59 23L60 23"
+    assert line(drawn(0.0, 50.0, None, None, 100.0, None, 0.0, 0.0, limit=100.0)) == "M53 230L54 120M57 10h0M59 230L60 230"
+
+
+def test_a_level_stretch_is_told_by_its_ends() -> None:
+    """What does not change costs no room."""
+    assert line(drawn(*[50.0] * 30, 100.0, limit=100.0)) == "M30 120L59 120L60 10"
 
 
 def test_words_tell_what_the_picture_shows() -> None:
@@ -40,8 +45,8 @@ def test_words_tell_what_the_picture_shows() -> None:
 
 def test_the_limit_is_where_it_is() -> None:
     """It is the upper edge, until a value goes beyond it."""
-    assert drawn(50.0, limit=100.0).findall("path")[0].get("d") == "M0 1h60"
-    assert drawn(50.0, 200.0, limit=100.0).findall("path")[0].get("d") == "M0 12h60"
+    assert drawn(50.0, limit=100.0).findall("path")[0].get("d") == "M0 10h60"
+    assert drawn(50.0, 200.0, limit=100.0).findall("path")[0].get("d") == "M0 120h60"
     assert len(drawn(50.0).findall("path")) == 1
 
 
@@ -56,4 +61,4 @@ def test_any_values_stay_within_the_picture(values: list[float | None], limit: f
     for path in picture.findall("path"):
         points = re.findall(r"[ML](\S+) ([^MLh]+)", path.get("d", ""))
         assert points
-        assert all(0 <= int(place) <= 60 and 0 <= float(height) <= 24 for place, height in points)
+        assert all(0 <= int(place) <= 60 and 0 <= float(height) <= 240 for place, height in points)
