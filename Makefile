@@ -60,6 +60,7 @@ bench: $(READY) ## Measure; nothing here passes or fails.
 	@$(BIN)/python bench/read_pass.py
 	@$(BIN)/python bench/read_pass.py training
 	@$(BIN)/python bench/scrape.py
+	@$(BIN)/python bench/page.py
 	@$(BIN)/python bench/pods.py
 	@$(BIN)/python bench/attribution.py
 	@$(BIN)/python bench/daemon.py training

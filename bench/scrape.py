@@ -22,6 +22,7 @@ from table import quantile, show
 
 from gpuwatch import agent
 from gpuwatch.config import LogSettings, ServerSettings, load
+from gpuwatch.curves import Curves
 from gpuwatch.device.readings import Identity
 from gpuwatch.device.wire import Simulation
 from gpuwatch.log import configure_log
@@ -115,11 +116,16 @@ class Changing:
     def __init__(self, snapshots: list[Snapshot]) -> None:
         self._snapshots = snapshots
         self._turn = 0
+        self._curves = Curves()
 
     def snapshot(self) -> Snapshot:
         """The next one, as an object that was never rendered."""
         self._turn += 1
         return msgspec.structs.replace(self._snapshots[self._turn % len(self._snapshots)], timestamp_seconds=time.time())
+
+    def curves(self) -> Curves:
+        """None."""
+        return self._curves
 
     def alive(self) -> tuple[bool, str]:
         """Always."""

@@ -14,6 +14,7 @@ import structlog
 
 from gpuwatch import __version__
 from gpuwatch.config import Settings
+from gpuwatch.curves import Curves
 from gpuwatch.device.readings import Frame, Tick
 from gpuwatch.device.supervisor import Ending, Supervisor
 from gpuwatch.device.wire import Simulation
@@ -64,6 +65,7 @@ class Agent:
         options = reader_options(settings, simulation, once=once)
         self._supervisor = Supervisor(options, settings.reader, on_frame=self._on_frame, on_end=self._on_end)
         self._journal = Journal()
+        self._curves = Curves()
         self._labels = label_map(settings)
         self._sources = kube_sources(settings, simulation, epoch=options.epoch)
         self._herald = herald_of(settings, simulation, once=once)
@@ -85,6 +87,10 @@ class Agent:
     def snapshot(self) -> Snapshot:
         """The present snapshot; never blocks."""
         return self._snapshot
+
+    def curves(self) -> Curves:
+        """The last five minutes of each GPU."""
+        return self._curves
 
     def alive(self) -> tuple[bool, str]:
         """Whether this process works. A driver that is missing or a GPU that is lost does not make it sick: a restart would not help."""
@@ -171,6 +177,7 @@ class Agent:
             snapshot = self._tagger.tag(snapshot, views, now)
         snapshot = self._health.judge(snapshot, now)
         self._journal.note(snapshot)
+        self._curves.note(snapshot, now)
         self._snapshot = self._herald.tell(snapshot, views, now)
 
     async def _tick_for_ever(self) -> None:

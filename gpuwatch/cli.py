@@ -1,8 +1,8 @@
 """The command ``gpuwatch``.
 
-Exit codes: 0 done; 1 no GPU could be read (``once``), a GPU could not be read (``check``), or an unexpected error; 2 the command
-line or the configuration is wrong; 3 cannot listen (the port is taken, a certificate cannot be loaded); 4 all GPUs can be read and the
-verdict on one is failed (``check``).
+Exit codes: 0 done; 1 no GPU could be read (``once``), a GPU could not be read (``check``), an agent did not answer (``top``), or an
+unexpected error; 2 the command line or the configuration is wrong; 3 cannot listen (the port is taken, a certificate cannot be loaded);
+4 all GPUs can be read and the verdict on one is failed (``check``).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from gpuwatch import __version__
 from gpuwatch.config import ConfigError, Settings, load
 from gpuwatch.flags import number, pair, simulation_of, with_injections, with_listener, with_pairs, with_scenario, with_settings
 from gpuwatch.log import configure_log
+from gpuwatch.top.command import top
 
 if TYPE_CHECKING:
     from gpuwatch.device.wire import Simulation
@@ -33,8 +34,8 @@ _FORMATS = {"text": "text/plain;version=0.0.4", "openmetrics": "application/open
 _EXIT_CODES = """\b
 Exit codes:
   0  done
-  1  no GPU could be read (once), a GPU could not be read (check), or an
-     unexpected error
+  1  no GPU could be read (once), a GPU could not be read (check), an agent
+     did not answer (top), or an unexpected error
   2  the command line or the configuration is wrong
   3  cannot listen (the port is taken, a certificate cannot be loaded)
   4  all GPUs can be read, and the verdict on one is failed (check)"""
@@ -196,6 +197,9 @@ def generate(root: Path, *, check_only: bool) -> int:
     for path in (changed := generator.generate(root, check=check_only)):
         click.echo(f"{path} {'differs; run: gpuwatch generate' if check_only else 'written'}")
     return EXIT_FAILED if check_only and changed else EXIT_OK
+
+
+commands.add_command(top)
 
 
 def main() -> None:

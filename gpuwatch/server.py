@@ -21,6 +21,7 @@ from starlette.routing import Route
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from gpuwatch.curves import Curves
 from gpuwatch.snapshot import Snapshot
 from gpuwatch.web.configuration import WebConfigError
 from gpuwatch.web.connection import Connection, Connections, Limits
@@ -42,6 +43,9 @@ class Source(Protocol):
 
     def snapshot(self) -> Snapshot:
         """The latest snapshot; never blocks."""
+
+    def curves(self) -> Curves:
+        """The last five minutes; they change only together with the snapshot."""
 
     def alive(self) -> tuple[bool, str]:
         """Whether the agent works, and if not, why."""
@@ -241,4 +245,7 @@ class Server:
         return Response(self._made(encode_snapshot), media_type="application/json")
 
     async def _page(self, _request: Request) -> Response:
-        return HTMLResponse(self._made(render_page), headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY})
+        return HTMLResponse(self._made(self._render_page), headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY})
+
+    def _render_page(self, snapshot: Snapshot) -> str:
+        return render_page(snapshot, self._source.curves())

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 PREFIX = "GPUWATCH_"
 CONFIG_VARIABLE = "GPUWATCH_CONFIG"
+TOP_CREDENTIALS_VARIABLE = "GPUWATCH_TOP_AUTH"
+"""Read by ``gpuwatch top`` alone; no setting."""
 """Names the configuration file; no setting itself."""
 
 _DURATION_ENDING = "_seconds"
@@ -117,7 +119,7 @@ def given_in_environment(environment: Mapping[str, str], keys: Mapping[str, Key]
     names = {variable_of(path): path for path in keys}
     given: dict[str, Given] = {}
     for name, value in environment.items():
-        if not name.startswith(PREFIX) or name == CONFIG_VARIABLE:
+        if not name.startswith(PREFIX) or name in (CONFIG_VARIABLE, TOP_CREDENTIALS_VARIABLE):
             continue
         if name in names:
             given[names[name]] = Given(value=value, source=f"environment variable {name}", is_text=True)

@@ -10,6 +10,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gpuwatch.curves import Curves
 from gpuwatch.metrics.exposition import Exposition
 from gpuwatch.server import Server
 from snapshots import node
@@ -41,10 +42,15 @@ class Agent:
 
     latest: Snapshot = field(default_factory=node)
     health: tuple[bool, str] = (True, "")
+    past: Curves = field(default_factory=Curves)
 
     def snapshot(self) -> Snapshot:
         """The snapshot the test set."""
         return self.latest
+
+    def curves(self) -> Curves:
+        """The curves the test filled."""
+        return self.past
 
     def alive(self) -> tuple[bool, str]:
         """The health the test set."""
@@ -59,6 +65,11 @@ class Running:
     agent: Agent
     server: Server
     loop: asyncio.AbstractEventLoop
+
+    @property
+    def url(self) -> str:
+        """Of the page."""
+        return f"http://127.0.0.1:{self.port}/"
 
     def get(self, path: str, *, method: str = "GET", context: ssl.SSLContext | None = None, **headers: str) -> Answer:
         """One request on a connection of its own."""

@@ -97,6 +97,28 @@ def test_liveness_counts_from_the_loss(tmp_path: Path) -> None:
     asyncio.run(live())
 
 
+def test_the_last_minutes_go_on_over_a_loss(tmp_path: Path) -> None:
+    """The agent keeps the curves itself: while no GPU can be read they have a gap, and what was before stays."""
+    clock = Clock()
+    agent = agent_over(tmp_path, LOST, clock, reader__backoff_max="1s")
+
+    async def live() -> None:
+        async with reading(agent):
+            await until(lambda: agent.snapshot().up, "a readable node")
+            uuid = agent.snapshot().gpus[0].identity.uuid
+            clock.now += 5
+            agent.tick(clock.now)
+            await until(lambda: agent.curves().of("power_watts", uuid), "a sample")
+            await until(lambda: agent.snapshot().fault == "unknown", "the loss")
+            clock.now += 5
+            agent.tick(clock.now)
+            *_, before, now = agent.curves().of("power_watts", uuid)
+            assert now is None
+            assert before is not None
+
+    asyncio.run(live())
+
+
 def test_reader_whose_gpus_all_hang_is_replaced(tmp_path: Path) -> None:
     """When every GPU hangs beyond the deadline, the reader is replaced; the next one is given twice the time; liveness holds."""
     clock = Clock()

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from gpuwatch import __version__
 
 ROOT = Path(__file__).parents[1]
-COMMANDS = ("run", "once", "demo", "scenarios", "record", "check", "generate")
+COMMANDS = ("run", "once", "demo", "scenarios", "record", "check", "generate", "top")
 
 
 def gpuwatch(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -108,7 +108,9 @@ def xids(snapshot: Snapshot) -> str:
     found = newest_xids(snapshot.gpus)
     rows = [_xid(gpu, one, snapshot.timestamp_seconds) for gpu, one in found[:_MOST_XIDS]]
     more = len(found) - _MOST_XIDS
-    shown = table("Last XIDs", ("XID", "GPU", "Severity", "Count", "Last seen"), rows) if rows else "<section><h2>Last XIDs</h2>"
+    shown = (
+        table("Last XIDs", ("XID", "GPU", "Severity", "Count", "Last seen"), rows) if rows else '<section id="last-xids"><h2>Last XIDs</h2>'
+    )
     rest = f"<p>and {more} more</p>" if more > 0 else ""
     return (shown.removesuffix("</section>") if rows else shown) + rest + _hearing(snapshot.listening, heard=bool(rows)) + "</section>"
 

@@ -13,9 +13,14 @@ def table(caption: str, heads: tuple[str, ...], rows: Iterable[tuple[str, ...]])
     head = "".join(f'<th role="columnheader" scope="col">{name}</th>' for name in heads)
     body = "".join(_row(heads, row) for row in rows)
     return (
-        f'<section><h2>{caption}</h2><table role="table"><caption>{caption}</caption>'
+        f'<section id="{name_of(caption)}"><h2>{caption}</h2><table role="table"><caption>{caption}</caption>'
         f'<thead role="rowgroup"><tr role="row">{head}</tr></thead><tbody role="rowgroup">{body}</tbody></table></section>'
     )
+
+
+def name_of(caption: str) -> str:
+    """The id of a part of the page, by which links and the refreshing script find it."""
+    return caption.lower().replace(" ", "-")
 
 
 def _row(heads: tuple[str, ...], row: tuple[str, ...]) -> str:
@@ -42,11 +47,6 @@ def of(value: str, limit: str) -> str:
 def gibibytes(value: int | None) -> str:
     """Bytes, shown in GiB."""
     return NOT_REPORTED if value is None else f"{value / 2**30:,.1f}{chr(160)}GiB"
-
-
-def ratio(value: float | None) -> str:
-    """A share of one, shown in percent with a bar."""
-    return NOT_REPORTED if value is None else f"{value * 100:.0f}{chr(160)}%{meter(value)}"
 
 
 def meter(share: float) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import html.parser
-import os
 import re
-import subprocess
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -13,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from browser import Browser, browser
+from gpuwatch.curves import STEP_SECONDS, Curves
 from gpuwatch.device.readings import Fast, Identity, Medium, Memory, SourceHealth
 from gpuwatch.kube.objects import JobRef, SourceState
 from gpuwatch.snapshot import Gpu, Holder, JobUse, Kubernetes, Listening, Reason, Snapshot, Unattributed, Verdict, XidCount
 from gpuwatch.web.page import render_page
 from serving import Agent, serving
-from snapshots import GIB, HOSTILE, a100_mig, attributed, h100, held, hostile, judged, node, starting
+from snapshots import GIB, a100_mig, attributed, h100, held, hostile, judged, node, starting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +59,7 @@ class Reader(html.parser.HTMLParser):
         """Collect the text of cells and the captions of tables."""
         if "caption" in self.open:
             self.tables[data] = self._rows
-        elif {"td", "th"} & set(self.open):
+        elif {"td", "th"} & set(self.open) and "svg" not in self.open:
             self._rows[-1][-1] += data
 
 
@@ -311,7 +311,8 @@ def test_page_is_accessible_and_self_contained() -> None:
     assert names.count("h1") == names.count("title") == names.count("main") == 1
     assert names.count("caption") == names.count("table") == 3
     assert all(attributes.get("scope") in {"row", "col"} for tag, attributes in reader.tags if tag == "th")
-    assert not {"script", "img", "iframe", "object"} & set(names)
+    assert not {"img", "iframe", "object"} & set(names)
+    assert [attributes for tag, attributes in reader.tags if tag == "script"] == [{}]
     assert {attributes["href"] for _, attributes in reader.tags if "href" in attributes} == {
         "data:,",
         "/metrics",
@@ -384,47 +385,133 @@ def filled(text: str, count: int, number: float) -> Snapshot:
     )
 
 
-def browse(url: str, home: Path, *arguments: str) -> tuple[str, list[str]]:
-    """Open a page in Chromium; its document afterwards and what the console said. All that the browser leaves stays below ``home``."""
-    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
-    places = {name: str(home) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "TMPDIR")}
-    result = subprocess.run(
-        [*command, f"--user-data-dir={home / 'profile'}", "--enable-logging=stderr", *arguments, "--dump-dom", url],
-        capture_output=True,
-        timeout=120,
-        check=True,
-        text=True,
-        env={**os.environ, **places},
-    )
-    return result.stdout, [line for line in result.stderr.splitlines() if "CONSOLE" in line]
+def curves_of(*snapshots: Snapshot) -> Curves:
+    """A sample of each, in this order."""
+    curves = Curves()
+    for step, snapshot in enumerate(snapshots):
+        curves.note(snapshot, 1000.0 + step * STEP_SECONDS)
+    return curves
+
+
+def test_each_value_has_its_last_minutes() -> None:
+    """With a past there is a curve of use, memory, power and heat for each GPU that reports them, each told in words with its limit."""
+    snapshot = node(h100(), a100_mig())
+    reader = Reader(render_page(snapshot, curves_of(snapshot, snapshot)))
+    assert sum(tag == "svg" and attributes.get("class") == "curve" for tag, attributes in reader.tags) == 8
+    page = render_page(snapshot, curves_of(snapshot)).replace("\xa0", " ")
+    assert "<title>Utilisation in the last 5 minutes: always 87 %, now 87 %</title>" in page
+    assert "<title>Power in the last 5 minutes: always 523 W, now 523 W</title><desc>The dashed line is its limit, 700 W." in page
+    assert "<title>Temperature in the last 5 minutes: always 61 °C, now 61 °C</title><desc>The dashed line is its limit, 87 °C." in page
+    assert "<title>Memory in the last 5 minutes: always 30 %, now 30 %</title>" in page
+    assert table(snapshot, "GPUs")[0]["Power"] == "523 W of 700 W"
+
+
+def test_a_gpu_that_fell_silent_keeps_its_past_and_shows_no_present() -> None:
+    """After a loss the values are n/a, and the curves show when they ended."""
+    lost = node(h100(up=False, fault="gpu_is_lost"))
+    page = render_page(lost, curves_of(node(h100()), node(h100()), lost)).replace("\xa0", " ")
+    assert "Power in the last 5 minutes: always 523 W, not reported now" in page
+    assert "now 523 W" not in page
 
 
 def test_browser_shows_hostile_values_as_text(tmp_path: Path) -> None:
-    """A real browser renders the page without a word on its console and runs nothing that a value brought."""
-    with serving(agent=Agent(hostile())) as running:
-        document, console = browse(f"http://127.0.0.1:{running.port}/", tmp_path)
-    assert console == []
-    assert "<script" not in document
-    assert "<title>gpuwatch on &lt;script&gt;document.title='owned'&lt;/script&gt;" in document
-    assert document.count("&lt;script&gt;") > 14
-    assert HOSTILE not in document
+    """A real browser renders the page without a word on its console and runs nothing that a value brought, also after a refresh."""
+    with serving(agent=Agent(hostile(), past=curves_of(hostile()))) as running, browser(tmp_path) as tab:
+        for snapshot in (hostile(), attributed(held(h100())), hostile()):
+            running.agent.latest = snapshot
+            tab.open(running.url)
+            running.agent.latest = hostile()
+            refresh(tab)
+            tab.until(lambda: "<script>" in tab.run("document.body.innerText"), "the hostile values")
+            assert tab.run("document.title") == "gpuwatch on <script>document.title='owned'</script>\"'&\\ </style>"
+            assert tab.run("document.scripts.length") == 1
+            assert tab.run("document.body.querySelectorAll('script, style').length") == 0
+            assert tab.run("document.body.innerText").count("<script>document.title='owned'") > 14
+        assert tab.console == []
+        assert set(tab.asked) == {running.url}
 
 
-@pytest.mark.parametrize("size", ["1180,1400", "390,1800"])
-def test_browser_fits_findings_on_a_desk_and_on_a_phone(tmp_path: Path, size: str) -> None:
-    """A failed GPU, its reasons and its XIDs are shown without a word on the console, on a wide and on a narrow screen."""
+def refresh(tab: Browser) -> None:
+    """What happens every five seconds, and when somebody comes back to the tab."""
+    tab.run("document.dispatchEvent(new Event('visibilitychange'))")
+
+
+def test_refresh_changes_values_and_leaves_the_reader_alone(tmp_path: Path) -> None:
+    """New values come into the page that is open: it is not loaded again, stays where it was scrolled to, and keeps the selection."""
+    busy = node(*map(h100, range(8)))
+    gpus = tuple(msgspec.structs.replace(gpu, fast=msgspec.structs.replace(gpu.fast or Fast(), power_watts=77.0)) for gpu in busy.gpus)
+    gpus = (judged(gpus[0], LOST), *gpus[1:])
+    later = msgspec.structs.replace(busy, gpus=gpus)
+    with serving(agent=Agent(busy, past=curves_of(busy))) as running, browser(tmp_path) as tab:
+        tab.open(running.url, height=400)
+        row = "document.querySelector('#links tbody tr:nth-child(3) th b')"
+        tab.run(f"window.mark = 1; scrollTo(0, 500); getSelection().selectAllChildren({row})")
+        running.agent.latest, running.agent.past = later, curves_of(busy, later)
+        refresh(tab)
+        tab.until(lambda: "77\xa0W" in tab.run("document.querySelector('#gpus').innerText"), "the new power")
+        assert tab.run("document.querySelector('#findings').innerText").count("reboot node") == 1
+        assert tab.run("document.querySelectorAll('#gpus title')[2].textContent").endswith("77\xa0W to 523\xa0W, now 77\xa0W")
+        assert tab.run("getSelection().toString()") == "2"
+        assert tab.run("window.mark") == 1
+        assert tab.run("scrollY") >= 500
+        assert tab.loads == 1
+        running.agent.latest = busy
+        refresh(tab)
+        tab.until(lambda: not tab.run("!!document.querySelector('#findings')"), "the end of the finding")
+        fresh = "new DOMParser().parseFromString(text, 'text/html').body"
+        assert tab.run(f"fetch('/').then((answer) => answer.text()).then((text) => {fresh}.isEqualNode(document.body))")
+        assert tab.console == []
+
+
+def test_a_value_that_is_being_selected_waits(tmp_path: Path) -> None:
+    """Nobody loses what he is about to copy: the selected text changes when it is let go."""
+    with serving(agent=Agent(node(h100()))) as running, browser(tmp_path) as tab:
+        tab.open(running.url)
+        tab.run("getSelection().selectAllChildren(document.querySelector('h1'))")
+        running.agent.latest = msgspec.structs.replace(node(h100()), node="renamed", version="9.9.9")
+        refresh(tab)
+        tab.until(lambda: "9.9.9" in tab.run("document.querySelector('header').innerText"), "the new version")
+        assert tab.run("getSelection().toString()") == "gpu-node-1"
+        tab.run("getSelection().removeAllRanges()")
+        refresh(tab)
+        tab.until(lambda: tab.run("document.querySelector('h1').innerText") == "renamed", "the new name")
+
+
+def test_page_says_when_it_is_out_of_date(tmp_path: Path) -> None:
+    """An agent that does not answer is told of on top, with the time from which the values are, until it answers again."""
+    with serving(agent=Agent(node(h100()))) as running, browser(tmp_path) as tab:
+        tab.open(running.url)
+        assert tab.run("document.querySelector('.stale').offsetHeight") == 0
+        tab.command("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=-1, uploadThroughput=-1)
+        refresh(tab)
+        tab.until(lambda: "gpuwatch does not answer. This is how it was at" in tab.run("document.body.innerText"), "the note")
+        assert "NVIDIA H100" in tab.run("document.body.innerText")
+        tab.command("Network.emulateNetworkConditions", offline=False, latency=0, downloadThroughput=-1, uploadThroughput=-1)
+        refresh(tab)
+        tab.until(lambda: tab.run("document.querySelector('.stale').offsetHeight") == 0, "the end of the note")
+
+
+def test_without_scripts_the_browser_reloads_the_page(tmp_path: Path) -> None:
+    """Where scripts are off the page says to load it again; where they run it does not."""
+    with serving(agent=Agent(node(h100()))) as running, browser(tmp_path) as tab:
+        tab.command("DOM.enable")
+        found = []
+        for scripts in (False, True):
+            tab.open(running.url, scripts=scripts)
+            tab.command("DOM.getDocument")
+            found.append(tab.command("DOM.performSearch", query="//meta[@http-equiv='refresh']")["resultCount"])
+    assert found == [1, 0]
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (760, False), (390, False), (390, True)])
+def test_browser_fits_the_page_on_a_desk_and_on_a_phone(tmp_path: Path, width: int, *, dark: bool) -> None:
+    """A failed GPU, its reasons, its curves and its XIDs are shown without a word on the console, and nothing sticks out to the right."""
     gpu = msgspec.structs.replace(judged(h100(up=False, fault="gpu_is_lost"), LOST), xids=(XID_79,))
-    snapshot = msgspec.structs.replace(attributed(held(h100())), gpus=(gpu, judged(h100(1), OK)))
-    with serving(agent=Agent(snapshot)) as running:
-        document, console = browse(f"http://127.0.0.1:{running.port}/", tmp_path, f"--window-size={size}")
-    assert console == []
-    assert "<h2>Findings</h2>" in document
-    assert "Drain the node and reboot it" in document
-
-
-def test_browser_applies_the_style(tmp_path: Path) -> None:
-    """The content policy lets the page's own style sheet through and complains about nothing."""
-    with serving() as running:
-        document, console = browse(f"http://127.0.0.1:{running.port}/", tmp_path)
-    assert console == []
-    assert "NVIDIA H100 80GB HBM3" in document
+    snapshot = msgspec.structs.replace(attributed(held(h100())), gpus=(gpu, judged(h100(1), OK), a100_mig(2)))
+    with serving(agent=Agent(snapshot, past=curves_of(node(h100(), h100(1), a100_mig(2)), snapshot))) as running, browser(tmp_path) as tab:
+        tab.open(running.url, width=width, dark=dark)
+        assert tab.run("document.documentElement.scrollWidth") <= width
+        assert "Drain the node and reboot it" in tab.run("document.body.innerText")
+        assert tab.run("getComputedStyle(document.body).backgroundColor") == ("rgb(13, 17, 23)" if dark else "rgb(246, 248, 250)")
+        assert tab.run("[...document.querySelectorAll('svg.curve')].every((one) => one.getBoundingClientRect().height === 28)")
+        assert tab.console == []

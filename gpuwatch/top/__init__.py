@@ -1,0 +1,1 @@
+"""``gpuwatch top``: the GPUs of one or many nodes in a terminal, from the agents' JSON."""
