@@ -16,7 +16,7 @@ from gpuwatch import __version__
 from gpuwatch.config import Settings, load
 
 COMPOSE = ROOT / "deploy" / "compose"
-MADE_ELSEWHERE = {"deploy/manifests/prometheus-rules.yaml", "deploy/manifests/alertmanager-example.yaml", "dashboards/grafana"}
+MADE_ELSEWHERE = {"dashboards/grafana"}
 """Made by ``gpuwatch generate`` from the alerts and the boards; mounted as they are in the repository."""
 
 
