@@ -190,6 +190,19 @@ def test_dashboards_with_none_and_with_some(tmp_path: Path) -> None:
     assert board["metadata"]["namespace"] == "grafana"
 
 
+def test_dashboards_of_a_long_name_are_told_apart(tmp_path: Path) -> None:
+    """The longest name that a release may have leaves each board a name of its own."""
+    copy = tmp_path / "chart"
+    shutil.copytree(CHART, copy)
+    (copy / "files" / "dashboards").mkdir(exist_ok=True)
+    for board in ("gpuwatch-agent", "gpuwatch-job"):
+        (copy / "files" / "dashboards" / f"{board}.json").write_text("{}\n")
+    done = run("helm4", "template", "gpuwatch", copy, "--set", "fullnameOverride=" + 50 * "a")
+    names = [one["metadata"]["name"] for one in yaml.safe_load_all(done.stdout) if one and one["kind"] == "ConfigMap"]
+    assert len(set(names)) == len(names)
+    assert {50 * "a" + "-board-gpuwatch-agent", 50 * "a" + "-board-gpuwatch-job"} <= set(names)
+
+
 def test_the_operator_kinds_come_by_themselves_where_they_are_known() -> None:
     """``auto``: monitor and rules are made in a cluster that knows their kinds, and nothing fails in one that does not."""
     assert not [one for one in objects() if one["apiVersion"].startswith("monitoring")]

@@ -7,11 +7,12 @@
 {{- fail (printf "prometheusRule.thresholds: there is no %q; expected one of: %s" $name (keys $.defaults | sortAlpha | join ", ")) -}}
 {{- end -}}
 {{- $default := toString (index $.defaults $name) -}}
-{{- $duration := "^([0-9]+(ms|s|m|h|d|w|y))+$" -}}
+{{- /* As Prometheus reads one: larger units first, each once, and a window of nothing is refused. */ -}}
+{{- $duration := "^([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$" -}}
 {{- $number := "^[0-9]+(\\.[0-9]+)?(e[+-]?[0-9]+)?$" -}}
 {{- $text := "^[A-Za-z0-9._:/?&=%~@+-]*$" -}}
-{{- $kinds := ternary (list $duration "a duration such as 10m") (ternary (list $number "a number") (list $text "text without spaces and quotes") (regexMatch $number $default)) (regexMatch $duration $default) -}}
-{{- if not (regexMatch (first $kinds) (toString $value)) -}}
+{{- $kinds := ternary (list $duration "a duration such as 10m or 1h30m, above 0") (ternary (list $number "a number") (list $text "text without spaces and quotes") (regexMatch $number $default)) (regexMatch "^[0-9]+[a-z]" $default) -}}
+{{- if or (not (regexMatch (first $kinds) (toString $value))) (and (eq (first $kinds) $duration) (not (regexMatch "[1-9]" (toString $value)))) -}}
 {{- fail (printf "prometheusRule.thresholds.%s: %q is not allowed; expected %s" $name (toString $value) (last $kinds)) -}}
 {{- end -}}
 {{- $_ := set $made $name (toString $value) -}}
