@@ -134,6 +134,15 @@ def test_own_security_context_is_put_over_ours(tmp_path: Path) -> None:
     assert container_of(found)["securityContext"] == LEAST | added
 
 
+def test_a_capability_brings_no_other_back(tmp_path: Path) -> None:
+    """One that is asked for comes to those of the chart: all others stay dropped, and the kernel log keeps its own."""
+    wished = {"kernelLog": {"enabled": True}, "securityContext": {"capabilities": {"add": ["SYS_PTRACE"]}}}
+    capabilities = container_of(objects(*given(wished, tmp_path)))["securityContext"]["capabilities"]
+    assert capabilities == {"drop": ["ALL"], "add": ["SYSLOG", "SYS_PTRACE"]}
+    fewer = objects("--set", "securityContext.capabilities.drop={NET_RAW}")
+    assert container_of(fewer)["securityContext"]["capabilities"] == {"drop": ["NET_RAW"]}
+
+
 @pytest.mark.parametrize(
     ("values", "level"),
     [

@@ -165,6 +165,9 @@ def test_both_helms_refuse() -> None:
 CONTRADICTIONS = {
     "hostPID=true,hostProc=true": "hostPID and hostProc buy the same",
     "config.kubernetes.processes=true": "it needs hostPID or hostProc",
+    "config.read.kernel_log=/dev/kmsg": "it needs kernelLog.enabled",
+    "securityContext.privileged=true": "set privileged",
+    "privileged=true,securityContext.allowPrivilegeEscalation=false": "Kubernetes refuses the two together",
     "web.tls.enabled=true": "web.tls.secretName",
     "web.tls.clientAuthType=RequireAndVerifyClientCert": "web.tls.enabled is false",
     "web.existingSecret=x,web.tls.secretName=y": "holds the whole web configuration",

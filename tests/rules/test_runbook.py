@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from daemon import ROOT
 from gpuwatch.generate import generate
 from gpuwatch.health.xid import xid_table
 from gpuwatch.rules.runbook import BEGIN, END, TABLES, with_xid_table
@@ -30,6 +31,13 @@ def test_holds_every_xid_of_its_severity(severity: Severity) -> None:
 def test_every_severity_has_its_runbook() -> None:
     """Three runbooks hold the whole table."""
     assert set().union(*(listed(with_xid_table(TEXT, severity)) for severity in TABLES.values())) == set(xid_table())
+
+
+def test_a_reset_says_what_stops_it() -> None:
+    """``kubectl drain`` leaves DaemonSets, and an agent that has the GPU open stops its reset: no runbook lets a person wonder why."""
+    asks = [path for path in sorted((ROOT / "docs" / "alerts").glob("*.md")) if "--gpu-reset" in path.read_text()]
+    assert len(asks) > 10
+    assert [path.name for path in asks if "monitoring agents" not in " ".join(path.read_text().split())] == []
 
 
 def test_keeps_what_people_wrote() -> None:

@@ -74,6 +74,15 @@
 {{- if and (dig "kubernetes" "processes" false .Values.config) (not .Values.hostPID) (not .Values.hostProc) (not (dig "kubernetes" "proc_root" "" .Values.config)) -}}
 {{- fail "config.kubernetes.processes is true: it needs hostPID or hostProc" -}}
 {{- end -}}
+{{- if and (dig "read" "kernel_log" "" .Values.config) (not .Values.kernelLog.enabled) (not .Values.privileged) (not .Values.extraVolumeMounts) -}}
+{{- fail "config.read.kernel_log is set: it needs kernelLog.enabled" -}}
+{{- end -}}
+{{- if .Values.securityContext.privileged -}}
+{{- fail "securityContext.privileged is true: set privileged, on which the other rights depend" -}}
+{{- end -}}
+{{- if and .Values.privileged (hasKey .Values.securityContext "allowPrivilegeEscalation") (not .Values.securityContext.allowPrivilegeEscalation) -}}
+{{- fail "securityContext.allowPrivilegeEscalation is false, and privileged is true: Kubernetes refuses the two together" -}}
+{{- end -}}
 {{- if and .Values.web.tls.enabled (not .Values.web.tls.secretName) (not .Values.web.existingSecret) -}}
 {{- fail "web.tls.enabled is true: name the Secret with tls.crt and tls.key in web.tls.secretName" -}}
 {{- end -}}

@@ -16,7 +16,15 @@
 {{- $_ := set $made "allowPrivilegeEscalation" false -}}
 {{- $_ := set $made "capabilities" $capabilities -}}
 {{- end -}}
-{{- range $key, $value := .Values.securityContext }}{{ $_ := set $made $key $value }}{{ end -}}
+{{- /* A capability that is asked for comes to ours: it must neither bring all those of the runtime back nor take the kernel log away. */ -}}
+{{- range $key, $value := .Values.securityContext -}}
+{{- if and (eq $key "capabilities") (hasKey $made $key) -}}
+{{- $_ := set $made.capabilities "drop" (default $made.capabilities.drop $value.drop) -}}
+{{- with concat (default list $made.capabilities.add) (default list $value.add) }}{{ $_ := set $made.capabilities "add" (uniq .) }}{{ end -}}
+{{- else -}}
+{{- $_ := set $made $key $value -}}
+{{- end -}}
+{{- end -}}
 {{- toYaml $made -}}
 {{- end -}}
 
