@@ -78,6 +78,10 @@ class Watched:
         """Every reason above ``info`` that any verdict ever gave."""
         return {f"{reason.code} at {t:.0f} s" for t, _, verdict in self.seen for reason in verdict.reasons if reason.severity != "info"}
 
+    def merged(self) -> Snapshot:
+        """What the node knows now, before it is judged."""
+        return self.agent.snapshot(self.t, EPOCH + self.t)
+
     def _step(self) -> None:
         now, wall = self.t, EPOCH + self.t
         if any(isinstance(fault, Crash) and self._loaded_at < fault.from_ <= now for fault in self.scenario.faults):
@@ -93,7 +97,9 @@ class Watched:
         self._log.catch_up()
         taken = self._box.take()
         faults = [reading.fault for reading in self._readings]
-        self.agent.apply(Tick(readings=tuple(self._readings), events=taken.events), now, wall)
+        self.agent.apply(
+            Tick(readings=tuple(self._readings), events=taken.events, sources=taken.sources, log_lines=taken.log_lines), now, wall
+        )
         self._readings.clear()
         if faults and all(fault in _LIBRARY_DOWN for fault in faults):
             self._end(faults[0])
@@ -127,7 +133,7 @@ class Watched:
 
     def _judged(self) -> Snapshot:
         before = {gpu: _shape(verdict) for _, gpu, verdict in self.seen}
-        snapshot = self.board.judge(self.agent.snapshot(self.t, EPOCH + self.t), self.t)
+        snapshot = self.board.judge(self.merged(), self.t)
         for gpu in snapshot.gpus:
             if gpu.verdict is not None and _shape(gpu.verdict) != before.get(gpu.identity.index):
                 self.seen.append((self.t, gpu.identity.index, gpu.verdict))
