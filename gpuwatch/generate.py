@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuwatch.dashboards.pack import board_files
 from gpuwatch.health.reference import health_page
 from gpuwatch.metrics.catalog import GPU_LABELS, METRICS, MIG_LABELS, NODE_LABELS, Metric
 from gpuwatch.rules import alertmanager, pack
@@ -42,6 +43,7 @@ def generate(root: Path, *, check: bool) -> list[str]:
 
     Raises:
         OSError: a file or its directory cannot be read or written.
+        SdkMissingError: the Grafana SDK, which draws the boards, is not installed.
     """
     differing = []
     for path, content in _files().items():
@@ -64,6 +66,7 @@ def _files() -> dict[str, str]:
         "deploy/manifests/prometheus-rule-object.yaml": pack.rule_object(),
         "deploy/manifests/alertmanager-example.yaml": alertmanager.example(),
         "deploy/helm/gpuwatch/files/rules.yaml": pack.chart_file(),
+        **board_files(),
     }
 
 

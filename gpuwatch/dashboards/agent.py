@@ -6,8 +6,15 @@ from typing import Final
 
 from gpuwatch.dashboards.board import Annotation, Board, Column, Mark, Panel, Query, Row, Step
 from gpuwatch.dashboards.query import (
-    ANY_IS_ORANGE, ANY_IS_RED, CLUSTER, CLUSTERS, INTERVAL, NODE_COLUMN, NODES, some,
-)  # fmt: skip
+    ANY_IS_ORANGE,
+    ANY_IS_RED,
+    CLUSTER,
+    CLUSTERS,
+    INTERVAL,
+    NODE_COLUMN,
+    NODES,
+    some,
+)
 from gpuwatch.rules.thresholds import DEFAULTS
 
 _NODES: Final = f'{CLUSTER}, node=~"$node"'
@@ -42,9 +49,10 @@ _FAULTS: Final = " or ".join(
     )
 )
 
-_GPU_NODES: Final = (
-    f'max by ({_NODE}) (kube_node_status_allocatable{{{_NODES}, resource=~"nvidia_com_(gpu.*|mig_.+)"}}) > 0'
-)
+_GPU_NODES: Final = f'max by ({_NODE}) (kube_node_status_allocatable{{{_NODES}, resource=~"nvidia_com_(gpu.*|mig_.+)"}}) > 0'
+
+# Panels are read as blocks: the formatter would put each word on a line of its own.
+# fmt: off
 _ANSWER: Final = Row(
     title="Can they be trusted?",
     panels=(
@@ -55,7 +63,8 @@ _ANSWER: Final = Row(
         ),
         Panel(
             kind="stat", title="GPU nodes without agent", width=3, height=4, steps=ANY_IS_ORANGE, empty="kube-state-metrics is not scraped",
-            description="Nodes that offer GPUs to pods and run no agent that is scraped. Their GPUs are on no board. Needs kube-state-metrics.",
+            description="Nodes that offer GPUs to pods and run no agent that is scraped. Their GPUs are on no board. Needs "
+            "kube-state-metrics.",
             queries=(Query(expression=f"count({_GPU_NODES} unless on ({_NODE}) {_agent('build_info')}) or count({_GPU_NODES}) * 0"),),
         ),
         Panel(
@@ -77,7 +86,8 @@ _ANSWER: Final = Row(
         ),
         Panel(
             kind="stat", title="Sources of jobs down", width=3, height=4, steps=ANY_IS_ORANGE, empty="attribution is off everywhere",
-            description="Sources of attribution (kubelet, API server, processes) that do not answer, over all nodes. Jobs of those nodes grow "
+            description="Sources of attribution (kubelet, API server, processes) that do not answer, over all nodes. Jobs of those nodes "
+            "grow "
             "old or are missing.",
             queries=(Query(expression=f"sum(1 - max by ({_NODE}, source) ({_agent('attribution_up')}))"),),
         ),
@@ -98,7 +108,8 @@ _NODES_ROW: Final = Row(
     panels=(
         Panel(
             kind="table", title="Agents", width=14, height=9, empty="no agent is scraped", sort="Reads",
-            description="One row for each node. Reads: whether at least one GPU was read in time. Unheld are GPUs and MIG instances without a "
+            description="One row for each node. Reads: whether at least one GPU was read in time. Unheld are GPUs and MIG instances "
+            "without a "
             "holder, which is no fault.",
             queries=(
                 Query(expression=_each(_agent("up"), "cluster"), column="Reads"),
@@ -111,7 +122,8 @@ _NODES_ROW: Final = Row(
             ),
             columns=(
                 NODE_COLUMN, Column(title="Cluster", label="cluster"),
-                Column(title="Reads", marks=(Mark(value="0", text="no", colour="red"), Mark(value="1", text="yes", colour="green")), width=70),
+                Column(title="Reads", marks=(Mark(value="0", text="no", colour="red"), Mark(value="1", text="yes", colour="green")),
+                width=70),
                 Column(title="Age", unit="s", decimals=0, width=80), Column(title="Read", unit="s", decimals=1, width=80),
                 Column(title="Series", unit="short", decimals=0, width=80), Column(title="Scrape", unit="s", decimals=1, width=80),
                 Column(title="Unheld", unit="short", decimals=0, width=80), Column(title="Memory", unit="bytes", decimals=0, width=90),
@@ -135,7 +147,8 @@ _NODES_ROW: Final = Row(
                 column="Nodes",
             ),),
             columns=(
-                Column(title="Version", label="version"), Column(title="Python", label="python"), Column(title="Simulated", label="simulated"),
+                Column(title="Version", label="version"), Column(title="Python", label="python"), Column(title="Simulated",
+                label="simulated"),
                 Column(title="Nodes", unit="short", decimals=0, width=80),
             ),
         ),
@@ -158,7 +171,8 @@ _READING: Final = Row(
     panels=(
         _graph(
             "Slowest reads", "s", "no agent is scraped",
-            "Longest of the last passes over the GPUs, of the ten slowest nodes, by tier. The fast tier is read every second: near one second "
+            "Longest of the last passes over the GPUs, of the ten slowest nodes, by tier. The fast tier is read every second: near one "
+            "second "
             "it is too slow.",
             Query(expression=f"topk(10, {_each(_agent('read_duration_seconds'), 'tier')})", legend="{{node}} {{tier}}"),
         ),
@@ -177,7 +191,8 @@ _READING: Final = Row(
         ),
         _graph(
             "Reader restarts", "short", "no reader was restarted since the agents started",
-            "Restarts of the process that reads the driver, since the agent started, by reason. One after an upgrade of the driver is meant.",
+            "Restarts of the process that reads the driver, since the agent started, by reason. One after an upgrade of the driver is "
+            "meant.",
             Query(expression=_each(_agent("reader_restarts_total"), "reason"), legend="{{node}} {{reason}}"),
         ),
     ),
@@ -236,7 +251,7 @@ _COST: Final = Row(
             Query(expression=f"topk(10, {_each(f'scrape_duration_seconds{{{_TARGET}}}')})", legend=_LEGEND),
         ),
     ),
-)  # fmt: skip
+)
 
 AGENT_BOARD: Final = Board(
     name="agent", title="gpuwatch / Agent", question="Can I trust the other five boards?",
@@ -248,4 +263,5 @@ AGENT_BOARD: Final = Board(
             expression=f"1000 * max by (node) (process_start_time_seconds{{{_TARGET}}})",
         ),
     ),
-)  # fmt: skip
+)
+# fmt: on

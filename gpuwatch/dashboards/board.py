@@ -1,4 +1,4 @@
-"""The forms of a board. A board says what it asks and shows; how that looks is the house style's matter (:mod:`gpuwatch.dashboards.style`)."""
+"""The forms of a board. A board says what it asks and shows; how that looks is the house style's matter (:mod:`~gpuwatch.dashboards.style`)."""
 
 from __future__ import annotations
 

@@ -7,8 +7,20 @@ from typing import Final
 
 from gpuwatch.dashboards.board import Board, Column, Panel, Query, Row, Step, Variable
 from gpuwatch.dashboards.query import (
-    CLUSTER, CLUSTERS, DEVICE, IDLE, JOB, JOB_COLUMN, KIND_COLUMN, NAMESPACE_COLUMN, PRICE, RANGE, UNDERUSED, USE_STEPS, some,
-)  # fmt: skip
+    CLUSTER,
+    CLUSTERS,
+    DEVICE,
+    IDLE,
+    JOB,
+    JOB_COLUMN,
+    KIND_COLUMN,
+    NAMESPACE_COLUMN,
+    PRICE,
+    RANGE,
+    UNDERUSED,
+    USE_STEPS,
+    some,
+)
 from gpuwatch.rules.recording import RATIO_LONG, RATIO_SHORT
 
 _TEAM: Final = f'{CLUSTER}, namespace=~"$namespace"'
@@ -58,6 +70,9 @@ def _cost(seconds: Callable[[str], str], by: str = "") -> str:
 
 
 _IDLE_SECONDS: Final = _idle()
+
+# Panels are read as blocks: the formatter would put each word on a line of its own.
+# fmt: off
 _TOTALS: Final = Row(
     title="In this time range",
     panels=(
@@ -72,7 +87,8 @@ _TOTALS: Final = Row(
             queries=(Query(expression=f"sum({_IDLE_SECONDS}) / 3600"),),
         ),
         Panel(
-            kind="stat", title="Used", width=3, height=4, unit="percentunit", decimals=0, maximum=1, steps=USE_STEPS, empty="no use is known",
+            kind="stat", title="Used", width=3, height=4, unit="percentunit", decimals=0, maximum=1, steps=USE_STEPS,
+            empty="no use is known",
             description="Busy time per time held, of the devices whose use is known.",
             queries=(Query(expression=f"sum({_BUSY}) / sum({_HELD} and {_BUSY})"),),
         ),
@@ -89,7 +105,8 @@ _TOTALS: Final = Row(
         ),
         Panel(
             kind="stat", title="Cost", width=3, height=4, unit="currencyUSD", decimals=0, empty=_NO_PRICE,
-            description="Hours held times the price of the model that you set in the chart. A MIG instance costs the share of its GPU's memory "
+            description="Hours held times the price of the model that you set in the chart. A MIG instance costs the share of its GPU's "
+            "memory "
             "that it has; a shared GPU costs each of its holders the whole. Models without a price are left out. Not a bill: increase() "
             "extrapolates.",
             queries=(Query(expression=_cost(_held)),),
@@ -132,7 +149,8 @@ _TEAMS: Final = Row(
         Panel(
             kind="text", title="What idle means", width=8, height=9,
             description="How the numbers of this board are made and what they cannot say.",
-            content="**Held**: a pod was given the device. **Busy**: some kernel ran, by NVML's utilisation. **Idle**: held and not busy.\n\n"
+            content="**Held**: a pod was given the device. **Busy**: some kernel ran, by NVML's utilisation. "
+            "**Idle**: held and not busy.\n\n"
             "- Busy is not efficient: tiny kernels read busy while nearly all multiprocessors rest.\n"
             "- Idle is not always waste: a notebook on a break, a service between requests, a job that loads data.\n"
             "- MIG instances before Hopper report no use. They are counted as held and in nothing else.\n"
@@ -146,12 +164,14 @@ _WASTE: Final = Row(
     panels=(
         Panel(
             kind="table", title="Idle jobs now", width=12, height=9, empty="no job is idle, of those whose use is known", sort="-GPUs",
-            description="Jobs below the threshold of GpuJobIdle over its window, with the GPUs that they hold. Ask the owner before you end "
+            description="Jobs below the threshold of GpuJobIdle over its window, with the GPUs that they hold. Ask the owner before you "
+            "end "
             "one; a pod may say that it may idle by the annotation gpuwatch/idle-ok.",
             queries=(
                 Query(expression=f"sum by ({_BY_JOB}) ({_HELD_RATE} and on ({JOB}) {_IDLE_JOBS})", column="GPUs"),
                 Query(expression=f"max by ({_BY_JOB}) ({_IDLE_JOBS})", column="Used"),
-                Query(expression=f"max by ({_BY_JOB}) (gpuwatch_job_gpu_idle_ok{{{_TEAM}}} and on ({JOB}) {_IDLE_JOBS})", column="May idle"),
+                Query(expression=f"max by ({_BY_JOB}) (gpuwatch_job_gpu_idle_ok{{{_TEAM}}} and on ({JOB}) {_IDLE_JOBS})",
+                column="May idle"),
             ),
             columns=(
                 NAMESPACE_COLUMN, KIND_COLUMN, JOB_COLUMN, Column(title="GPUs", unit="short", decimals=0, width=70),
@@ -198,11 +218,12 @@ _TREND: Final = Row(
             kind="graph", title="Power, by namespace", width=12, height=9, unit="watt", stacked=True, empty="no holder's power is known",
             description="Power that the jobs of a namespace draw, from the energy counters. MIG instances and shared GPUs are not in it.",
             queries=(Query(
-                expression=f"sum by (namespace) (namespace_job_name:gpuwatch_job_gpu_energy_joules:rate5m{{{_TEAM}}})", legend="{{namespace}}",
+                expression=f"sum by (namespace) (namespace_job_name:gpuwatch_job_gpu_energy_joules:rate5m{{{_TEAM}}})",
+                legend="{{namespace}}",
             ),),
         ),
     ),
-)  # fmt: skip
+)
 
 EFFICIENCY_BOARD: Final = Board(
     name="efficiency", title="gpuwatch / Efficiency & Cost", question="Who pays for GPUs, and who wastes them?", span="7d",
@@ -211,4 +232,5 @@ EFFICIENCY_BOARD: Final = Board(
         Variable(name="namespace", title="Namespace", label="namespace", selector=f"gpuwatch_job_gpu_info{{{CLUSTER}}}"),
     ),
     rows=(_TOTALS, _TEAMS, _WASTE, _TREND),
-)  # fmt: skip
+)
+# fmt: on

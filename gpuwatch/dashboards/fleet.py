@@ -26,7 +26,7 @@ from gpuwatch.dashboards.query import (
     firing,
     some,
     with_holder,
-)  # fmt: skip
+)
 
 _MODELS: Final = f'{CLUSTER}, model=~"$model"'
 _USE: Final = f"node_uuid:gpuwatch_gpu_busy_seconds:rate5m{{{_MODELS}}}"
@@ -43,10 +43,10 @@ _EACH_REASON: Final = (
     f"max by ({DEVICE}, gpu, model, reason, action) (gpuwatch_gpu_health_reason{{{_MODELS}}}) "
     f"* on ({DEVICE}) group_left (state) max by ({DEVICE}, state) ({_NOT_OK})"
 )
-_REASONS: Final = (
-    f"max by (state, node, gpu, model, reason, action, namespace, job_name) ({with_holder(_EACH_REASON)})"
-)
+_REASONS: Final = f"max by (state, node, gpu, model, reason, action, namespace, job_name) ({with_holder(_EACH_REASON)})"
 
+# Panels are read as blocks: the formatter would put each word on a line of its own.
+# fmt: off
 _NOW: Final = Row(
     title="Now",
     panels=(
@@ -108,7 +108,8 @@ _NEEDED: Final = Row(
         Panel(
             kind="table", title="Alerts that fire", width=12, height=9, empty="no alert fires, or the rules are not loaded",
             sort="Severity",
-            description="Every alert of gpuwatch that fires now, from Prometheus's own series ALERTS: faults of GPUs, jobs that waste them, "
+            description="Every alert of gpuwatch that fires now, from Prometheus's own series ALERTS: faults of GPUs, jobs that waste "
+            "them, "
             "agents in trouble. Click a job or a GPU to see more. Alertmanager may silence some of them; here they stay. "
             "Where the table is empty, look at the Agent board before you rejoice.",
             queries=(Query(
@@ -120,7 +121,8 @@ _NEEDED: Final = Row(
             exempt="alerts about jobs and nodes have no model",
         ),
         Panel(
-            kind="table", title="GPUs that need somebody", width=12, height=9, empty="no verdict other than ok, from the agents that answer",
+            kind="table", title="GPUs that need somebody", width=12, height=9,
+            empty="no verdict other than ok, from the agents that answer",
             sort="-State",
             description="Each reason for which a GPU's verdict is not ok, with what to do and one of the jobs that it hits. "
             "Reasons and actions are those of docs/health.md. A GPU without a job in its row is held by nobody now.",
@@ -180,7 +182,8 @@ _WASTERS: Final = Row(
     title="Who wastes?",
     panels=(
         Panel(
-            kind="table", title="Most idle GPU-hours", width=24, height=8, empty="no job held a GPU whose use is known", sort="-Idle GPU-hours",
+            kind="table", title="Most idle GPU-hours", width=24, height=8, empty="no job held a GPU whose use is known",
+            sort="-Idle GPU-hours",
             description="The ten jobs with the most time held and not used, within the time range of the board. "
             "increase() extrapolates at its ends: good for a ranking, not for a bill. "
             "Devices whose use is not known (MIG before Hopper, shares of a GPU whose processes are not told) are left out.",
@@ -230,7 +233,7 @@ _DETAIL: Final = Row(
             ),),
         ),
     ),
-)  # fmt: skip
+)
 
 FLEET_BOARD: Final = Board(
     name="fleet", title="gpuwatch / Fleet", question="What GPUs do we have, are they healthy, are they working?",
@@ -239,4 +242,5 @@ FLEET_BOARD: Final = Board(
         Variable(name="model", title="Model", label="model", selector=f"gpuwatch_gpu_info{{{CLUSTER}}}"),
     ),
     rows=(_NOW, _NEEDED, _USED, _WASTERS, _DETAIL),
-)  # fmt: skip
+)
+# fmt: on

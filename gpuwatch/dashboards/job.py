@@ -6,9 +6,24 @@ from typing import Final
 
 from gpuwatch.dashboards.board import Annotation, Board, Column, Mark, Panel, Query, Row, Step, Variable
 from gpuwatch.dashboards.query import (
-    ANY_IS_ORANGE, CLUSTER, CLUSTERS, DEVICE, GPU_COLUMN, HELD_DOWN, INTERVAL, NODE_OF_GPU, NOT_REPORTED, RANGE, SETTLED, SEVERITY_COLUMN, USE_STEPS, devices,
-    firing, some, told,
-)  # fmt: skip
+    ANY_IS_ORANGE,
+    CLUSTER,
+    CLUSTERS,
+    DEVICE,
+    GPU_COLUMN,
+    HELD_DOWN,
+    INTERVAL,
+    NODE_OF_GPU,
+    NOT_REPORTED,
+    RANGE,
+    SETTLED,
+    SEVERITY_COLUMN,
+    USE_STEPS,
+    devices,
+    firing,
+    some,
+    told,
+)
 from gpuwatch.rules.thresholds import DEFAULTS
 
 _JOB: Final = f'{CLUSTER}, namespace="$namespace", job_kind=~"$job_kind", job_name="$job_name"'
@@ -40,25 +55,18 @@ def _hardware(metric: str, matchers: str = "") -> str:
 
 
 _SM: Final = 'clock="sm"'
-_CLOCK: Final = _joined(
-    f"{devices(_hardware('clock_hertz', _SM))} / on ({DEVICE}) {devices(_hardware('clock_max_hertz', _SM))}"
-)
-_SLOWED: Final = _joined(
-    f'sum by ({DEVICE}) (rate(gpuwatch_gpu_throttled_seconds_total{{{CLUSTER}, reason=~"{HELD_DOWN}"}}[{INTERVAL}]))'
-)
+_CLOCK: Final = _joined(f"{devices(_hardware('clock_hertz', _SM))} / on ({DEVICE}) {devices(_hardware('clock_max_hertz', _SM))}")
+_SLOWED: Final = _joined(f'sum by ({DEVICE}) (rate(gpuwatch_gpu_throttled_seconds_total{{{CLUSTER}, reason=~"{HELD_DOWN}"}}[{INTERVAL}]))')
 _POWER: Final = _own("power_watts", window=SETTLED)
 _NVLINK: Final = f"sum by ({_WORKER}) (rate(gpuwatch_job_gpu_nvlink_bytes_total{{{_JOB}}}[{INTERVAL}]))"
-_PCIE: Final = _joined(
-    f"sum by ({DEVICE}) (max by ({DEVICE}, direction) ({_hardware('pcie_throughput_bytes_per_second')}))"
-)
+_PCIE: Final = _joined(f"sum by ({DEVICE}) (max by ({DEVICE}, direction) ({_hardware('pcie_throughput_bytes_per_second')}))")
 _NAMED: Final = f'{CLUSTER}, namespace="$namespace", job_name="$job_name"'
 _ON_GPU: Final = f'{CLUSTER}, uuid!=""'
-_ALERTS: Final = (
-    f"{firing(_NAMED)} "
-    f"or {firing(_ON_GPU)} and on ({DEVICE}) {_INFO}"
-)
+_ALERTS: Final = f"{firing(_NAMED)} or {firing(_ON_GPU)} and on ({DEVICE}) {_INFO}"
 _XIDS: Final = f"{_hardware('xid_last_timestamp_seconds')} and on ({DEVICE}) {_INFO}"
 
+# Panels are read as blocks: the formatter would put each word on a line of its own.
+# fmt: off
 _ANSWER: Final = Row(
     title="The answer",
     panels=(
@@ -75,10 +83,13 @@ _ANSWER: Final = Row(
             queries=(Query(expression=f"sum({_BUSY}) / sum({_HELD} and {_BUSY})"),),
         ),
         Panel(
-            kind="stat", title="Spread of use", width=3, height=4, unit="percentunit", decimals=0, maximum=1, empty="fewer than one use is known",
+            kind="stat", title="Spread of use", width=3, height=4, unit="percentunit", decimals=0, maximum=1,
+            empty="fewer than one use is known",
             steps=(Step(value=None, colour="green"), Step(value=_UNEVEN, colour="orange")),
-            description="Use of the busiest GPU less that of the least busy one, over the last quarter of an hour, chief and workers together. "
-            "Parameter servers and evaluators differ by design; for synchronous workers a large spread means that one is late for its input.",
+            description="Use of the busiest GPU less that of the least busy one, over the last quarter of an hour, chief and workers "
+            "together. "
+            "Parameter servers and evaluators differ by design; for synchronous workers a large spread means that one is late for its "
+            "input.",
             queries=(Query(
                 expression=f"max({_own('utilization_ratio', window=SETTLED)}) - min({_own('utilization_ratio', window=SETTLED)})",
             ),),
@@ -106,7 +117,8 @@ _ANSWER: Final = Row(
         ),
         Panel(
             kind="stat", title="XIDs", width=3, height=4, steps=ANY_IS_ORANGE, empty="no agent answers",
-            description="Numbers of XIDs that the driver reported in this range on GPUs that the job holds now, also those from before it came.",
+            description="Numbers of XIDs that the driver reported in this range on GPUs that the job holds now, also those from before it "
+            "came.",
             queries=(Query(expression=some(f"count(({_XIDS}) > time() - $__range_s)")),),
         ),
     ),
@@ -179,13 +191,15 @@ _TIME: Final = Row(
         Panel(
             kind="graph", title="Tensor cores of each worker", width=12, height=9, unit="percentunit", maximum=1,
             empty="not reported by these GPUs (before Hopper, or shared)",
-            description="Share of time in which tensor cores worked: work itself, not waiting. Equal lines with unequal use point to the input. "
+            description="Share of time in which tensor cores worked: work itself, not waiting. Equal lines with unequal use point to the "
+            "input. "
             "Only Hopper and newer report it.",
             queries=(Query(expression=_own("tensor_active_ratio"), legend=_FRAGMENT),),
         ),
         Panel(
             kind="graph", title="Power of each worker", width=12, height=9, unit="watt", empty="not told for shared GPUs and MIG",
-            description="Power draw of the GPU of each worker, with the median of all. Workers that wait draw as much as the one they wait for: "
+            description="Power draw of the GPU of each worker, with the median of all. Workers that wait draw as much as the one they "
+            "wait for: "
             "no sign of who is slow.",
             queries=(
                 Query(expression=_own("power_watts"), legend=_FRAGMENT),
@@ -225,7 +239,7 @@ _TIME: Final = Row(
             queries=(Query(expression=_own("memory_used_bytes"), legend=_FRAGMENT),),
         ),
     ),
-)  # fmt: skip
+)
 
 JOB_BOARD: Final = Board(
     name="job", title="gpuwatch / Job", question="Is my training using its GPUs evenly, and if not which worker?",
@@ -254,4 +268,5 @@ JOB_BOARD: Final = Board(
             colour="blue",
         ),
     ),
-)  # fmt: skip
+)
+# fmt: on

@@ -6,9 +6,21 @@ from typing import Final
 
 from gpuwatch.dashboards.board import Board, Column, Panel, Query, Row, Step
 from gpuwatch.dashboards.query import (
-    CLUSTER, CLUSTERS, DEVICE, GPU_COLUMN, JOB_COLUMN, KIND_COLUMN, MODEL_COLUMN, NAMESPACE_COLUMN, NODE_OF_GPU, NODES, NOT_REPORTED, some,
-    told, with_holder,
-)  # fmt: skip
+    CLUSTER,
+    CLUSTERS,
+    DEVICE,
+    GPU_COLUMN,
+    JOB_COLUMN,
+    KIND_COLUMN,
+    MODEL_COLUMN,
+    NAMESPACE_COLUMN,
+    NODE_OF_GPU,
+    NODES,
+    NOT_REPORTED,
+    some,
+    told,
+    with_holder,
+)
 
 _NODES: Final = f'{CLUSTER}, node=~"$node"'
 _INSTANCES: Final = f"gpuwatch_mig_info{{{_NODES}}}"
@@ -25,9 +37,7 @@ _BY_SLICE: Final = f"{DEVICE}, mig_uuid"
 _EACH: Final = f"max by ({_INSTANCE}) ({_INSTANCES})"
 _WHO: Final = with_holder(_EACH, device=_BY_SLICE)
 _WHO_MEMORY: Final = with_holder(told(_MEMORY, _INSTANCES, _INSTANCE), device=_BY_SLICE)
-_WHO_WORK: Final = with_holder(
-    told(f"gpuwatch_mig_sm_active_ratio{{{_NODES}}}", _INSTANCES, _INSTANCE), device=_BY_SLICE
-)
+_WHO_WORK: Final = with_holder(told(f"gpuwatch_mig_sm_active_ratio{{{_NODES}}}", _INSTANCES, _INSTANCE), device=_BY_SLICE)
 _HOLDER: Final = "node, gpu, model, namespace, job_kind, job_name, pod"
 _LEGEND: Final = "{{node}} / GPU {{gpu}} / {{gpu_instance}}.{{compute_instance}} {{profile}}"
 
@@ -38,6 +48,8 @@ def _per_holder(metric: str) -> str:
     return f"max by ({_HOLDER}) ({series} and on ({DEVICE}, mig_uuid, namespace, pod, container) {_SHARED})"
 
 
+# Panels are read as blocks: the formatter would put each word on a line of its own.
+# fmt: off
 _ANSWER: Final = Row(
     title="Now",
     panels=(
@@ -75,7 +87,8 @@ _ANSWER: Final = Row(
         ),
         Panel(
             kind="stat", title="Devices shared", width=4, height=4, empty="no agent answers",
-            description="GPUs and instances that several pods hold, by time-slicing, by MPS, or since one of them took what it was not given.",
+            description="GPUs and instances that several pods hold, by time-slicing, by MPS, or since one of them took what it was not "
+            "given.",
             queries=(Query(expression=some(f"count(count by ({DEVICE}, mig_uuid) ({_SHARED}))")),),
         ),
     ),
@@ -146,7 +159,8 @@ _SHARING: Final = Row(
     panels=(
         Panel(
             kind="table", title="Who shares what", width=14, height=9, empty="no device is shared on these nodes", sort="Node",
-            description="One row for each pod on a device that several hold. Use and memory are those of its own processes, where the driver "
+            description="One row for each pod on a device that several hold. Use and memory are those of its own processes, where the "
+            "driver "
             "tells them; n/a is not zero.",
             queries=(
                 Query(expression=told(_per_holder("utilization_ratio"), _SHARED, _HOLDER), column="Use"),
@@ -169,10 +183,11 @@ _SHARING: Final = Row(
             ),),
         ),
     ),
-)  # fmt: skip
+)
 
 MIG_BOARD: Final = Board(
     name="mig", title="gpuwatch / MIG & Sharing", question="How are GPUs cut, who shares them, which slices are free?",
     variables=(CLUSTERS, NODES),
     rows=(_ANSWER, _SLICES, _SHARING),
-)  # fmt: skip
+)
+# fmt: on

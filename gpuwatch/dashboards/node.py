@@ -6,9 +6,24 @@ from typing import Final
 
 from gpuwatch.dashboards.board import Annotation, Board, Column, Link, Mark, Panel, Query, Row, Step, Variable
 from gpuwatch.dashboards.query import (
-    ANY_IS_ORANGE, ANY_IS_RED, CLUSTER, CLUSTERS, DEVICE, HELD_DOWN, INTERVAL, JOB_COLUMN, MODEL_COLUMN, NAMESPACE_COLUMN, NODES,
-    NOT_REPORTED, SEVERITY_COLUMN, TO_JOB, firing, some, told,
-)  # fmt: skip
+    ANY_IS_ORANGE,
+    ANY_IS_RED,
+    CLUSTER,
+    CLUSTERS,
+    DEVICE,
+    HELD_DOWN,
+    INTERVAL,
+    JOB_COLUMN,
+    MODEL_COLUMN,
+    NAMESPACE_COLUMN,
+    NODES,
+    NOT_REPORTED,
+    SEVERITY_COLUMN,
+    TO_JOB,
+    firing,
+    some,
+    told,
+)
 from gpuwatch.rules.recording import NVLINKS_UP
 from gpuwatch.rules.thresholds import DEFAULTS
 
@@ -67,6 +82,8 @@ _MARGIN: Final = (
 _OF_SERIES: Final = Link(title=TO_JOB.title, board="job", carries=(("namespace", "namespace"), ("job_name", "job_name")))
 _LINKS_LOST: Final = f'max_over_time({NVLINKS_UP}{{{CLUSTER}, node=~"$node"}}[$__range]) - {NVLINKS_UP}{{{CLUSTER}, node=~"$node"}}'
 
+# Panels are read as blocks: the formatter would put each word on a line of its own.
+# fmt: off
 _BANNER: Final = Row(
     title="In a word",
     panels=(
@@ -83,7 +100,8 @@ _BANNER: Final = Row(
         ),
         Panel(
             kind="stat", title="Last XID", width=4, height=4, unit="dateTimeFromNow", empty="none was heard", minimum=None,
-            description="When the driver last reported an XID about one of these GPUs. None was heard is good news only while a source of XIDs "
+            description="When the driver last reported an XID about one of these GPUs. None was heard is good news only while a source of "
+            "XIDs "
             "listens: the Agent board tells.",
             queries=(Query(expression=f"1000 * max({_gpu('xid_last_timestamp_seconds')})"),),
         ),
@@ -110,7 +128,8 @@ _BANNER: Final = Row(
         ),
         Panel(
             kind="stat", title="NVLinks lost", width=4, height=4, steps=ANY_IS_RED, empty="no NVLink on this node",
-            description="NVLinks that were up within the time range and are not now, of the whole node. A link that never was up is not in it.",
+            description="NVLinks that were up within the time range and are not now, of the whole node. A link that never was up is not "
+            "in it.",
             queries=(Query(expression=f"sum({_LINKS_LOST})"),), exempt="the recording rule knows GPUs by UUID, not by number",
         ),
     ),
@@ -165,11 +184,13 @@ _GPU_TABLES: Final = Row(
             ),
         ),
         Panel(
-            kind="table", title="Alerts about this node", width=12, height=7, empty="none fires, or the rules are not loaded", sort="Severity",
+            kind="table", title="Alerts about this node", width=12, height=7, empty="none fires, or the rules are not loaded",
+            sort="Severity",
             description="Alerts that fire about the node and all of its GPUs.",
             queries=(Query(expression=f"max by (severity, alertname, gpu, namespace, job_name) ({firing(_ON_NODE)})"),),
             columns=(
-                SEVERITY_COLUMN, Column(title="Alert", label="alertname"), Column(title="GPU", label="gpu", width=50), NAMESPACE_COLUMN, JOB_COLUMN,
+                SEVERITY_COLUMN, Column(title="Alert", label="alertname"), Column(title="GPU", label="gpu", width=50), NAMESPACE_COLUMN,
+                JOB_COLUMN,
             ),
             exempt="an alert about the node has no GPU",
         ),
@@ -182,7 +203,8 @@ _GPU_TABLES: Final = Row(
         Panel(
             kind="timeline", title="Who held which GPU", width=12, height=7, empty="nobody held one in this range", maximum=1,
             marks=(Mark(value="1", text="held", colour="blue"),),
-            description="One row for each job that held a GPU, with the time in which it did. Two rows of one GPU at a time: it is shared, or "
+            description="One row for each job that held a GPU, with the time in which it did. Two rows of one GPU at a time: it is "
+            "shared, or "
             "cut by MIG.",
             queries=(Query(
                 expression=f"max by (gpu, namespace, job_name) (gpuwatch_job_gpu_info{{{_GPUS}}})",
@@ -197,11 +219,11 @@ _GPU_TABLES: Final = Row(
 def _graph(
     title: str, unit: str, empty: str, description: str, *queries: Query, maximum: float | None = None, steps: tuple[Step, ...] = (),
     minimum: float | None = 0.0,
-) -> Panel:  # fmt: skip
+) -> Panel:
     return Panel(
         kind="graph", title=title, width=12, height=8, unit=unit, empty=empty, description=description, queries=queries, maximum=maximum,
         steps=steps, minimum=minimum,
-    )  # fmt: skip
+    )
 
 
 _USE: Final = Row(
@@ -244,7 +266,8 @@ _HEAT: Final = Row(
         ),
         _graph(
             "Heat and the board's own limits", "celsius", "not reported: the GPU cannot be read",
-            "Temperature of the die and, with HBM, of the memory, with the temperature at which the board slows down. Judge by the distance "
+            "Temperature of the die and, with HBM, of the memory, with the temperature at which the board slows down. Judge by the "
+            "distance "
             "to that, not by the number: a T4 lives at 75 °C.",
             Query(expression=_each(_gpu("temperature_celsius"), "sensor"), legend="GPU {{gpu}} {{sensor}}"),
             Query(expression=_each(_gpu("temperature_limit_celsius", 'limit="slowdown"')), legend="GPU {{gpu}} slows down"),
@@ -253,12 +276,14 @@ _HEAT: Final = Row(
             "Clock of the highest", "percentunit", "not reported: the GPU cannot be read",
             "Clock of the multiprocessors as a share of the board's highest. Idle boards lower it; at the power limit it swings below 1.",
             Query(
-                expression=_each(f"{_devices('clock_hertz', _SM)} / on ({DEVICE}, {_EACH}) {_devices('clock_max_hertz', _SM)}"), legend=_LEGEND,
+                expression=_each(f"{_devices('clock_hertz', _SM)} / on ({DEVICE}, {_EACH}) {_devices('clock_max_hertz', _SM)}"),
+                legend=_LEGEND,
             ), maximum=1,
         ),
         _graph(
             "Held down, by reason", "percentunit", "no GPU counts the time that it is held down",
-            "Share of time in which clocks were held down, by reason. power and software_power_cap are normal under load; the dashed line is "
+            "Share of time in which clocks were held down, by reason. power and software_power_cap are normal under load; the dashed line "
+            "is "
             "where GpuHardwareThermalSlowdown begins for the thermal ones.",
             Query(
                 expression=f"{_each(_rate('throttled_seconds_total'), 'reason')} > 0", legend="GPU {{gpu}} {{reason}}",
@@ -280,13 +305,15 @@ _FAULTS: Final = Row(
         ),
         _graph(
             "Memory replaced", "short", "not reported by these GPUs",
-            "Rows replaced by spare ones (from Ampere on) or pages taken out of use (before). It only grows; new ones come with XIDs 63 or 64.",
+            "Rows replaced by spare ones (from Ampere on) or pages taken out of use (before). It only grows; new ones come with XIDs 63 "
+            "or 64.",
             Query(expression=f"{_each(_gpu('remapped_rows'), 'severity')} > 0", legend="GPU {{gpu}} rows, {{severity}}"),
             Query(expression=f"{_each(_gpu('retired_pages'), 'cause')} > 0", legend="GPU {{gpu}} pages, {{cause}}"),
         ),
         Panel(
             kind="table", title="XIDs", width=24, height=6, empty="no XID was heard since the agent started", sort="-Last",
-            description="Every XID since the agent started, by number, with when it came last and how often. Its meaning and what to do stand "
+            description="Every XID since the agent started, by number, with when it came last and how often. Its meaning and what to do "
+            "stand "
             "in docs/health.md. The mark of an XID in the graphs is at its own time.",
             queries=(
                 Query(
@@ -348,7 +375,7 @@ _IDENTITY: Final = Row(
             ),
         ),
     ),
-)  # fmt: skip
+)
 
 NODE_BOARD: Final = Board(
     name="node", title="gpuwatch / Node & GPU", question="What is wrong with this machine?",
@@ -368,4 +395,5 @@ NODE_BOARD: Final = Board(
             expression=f'1000 * max by (node) (process_start_time_seconds{{job="{DEFAULTS["job"]}", {CLUSTER}, node=~"$node"}})',
         ),
     ),
-)  # fmt: skip
+)
+# fmt: on

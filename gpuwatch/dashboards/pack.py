@@ -19,7 +19,7 @@ SDK: Final = "grafana-foundation-sdk==0.0.21"
 """Exactly: an unpinned pip takes another line of the package, made for Grafana 10.1."""
 
 
-class SdkMissing(RuntimeError):
+class SdkMissingError(RuntimeError):
     """The SDK that draws the boards is not installed; the message says what to install."""
 
 
@@ -27,11 +27,11 @@ def board_files() -> dict[str, str]:
     """The JSON of each board, by path; twice the same.
 
     Raises:
-        SdkMissing: the SDK is not installed.
+        SdkMissingError: the SDK is not installed.
     """
     try:
         from gpuwatch.dashboards.style import draw  # noqa: PLC0415 (who does not draw needs no SDK)
     except ModuleNotFoundError as error:
-        raise SdkMissing(f"the boards are drawn with the Grafana SDK; install it: pip install {SDK}") from error
+        raise SdkMissingError(f"the boards are drawn with the Grafana SDK; install it: pip install {SDK}") from error
     drawn = {f"{board.uid}.json": draw(board) for board in BOARDS}
     return {f"{folder}/{name}": text for folder in FOLDERS for name, text in drawn.items()}

@@ -128,35 +128,38 @@ def _annotation(annotation: Annotation) -> dashboard.AnnotationQuery:
 
 
 def _panel(panel: Panel) -> model.Panel:
-    shown: dict[str, Any] = {
+    kinds: dict[str, Any] = {
         "stat": _stat, "graph": _graph, "table": _table, "timeline": _timeline, "grid": _grid, "bars": _bars, "text": _text,
     }  # fmt: skip
-    made = shown[panel.kind](panel).title(panel.title).description(panel.description)
+    shown = kinds[panel.kind](panel).title(panel.title).description(panel.description)
     if panel.kind == "text":
-        return _built(made)
-    made = made.datasource(_SOURCE).no_value(panel.empty)
+        return _built(shown)
+    shown = shown.datasource(_SOURCE).no_value(panel.empty)
     if panel.kind != "table":
-        made = made.unit(panel.unit).thresholds(_thresholds(panel.steps))
-        if panel.minimum is not None:
-            made = made.min(panel.minimum)
-        if panel.maximum is not None:
-            made = made.max(panel.maximum)
-        if panel.decimals is not None:
-            made = made.decimals(panel.decimals)
-        if panel.marks:
-            made = made.mappings([_mapping(panel.marks)])
-        if panel.links:
-            made = made.data_links([_data_link(link) for link in panel.links])
+        shown = _valued(panel, shown)
     for number, query in enumerate(panel.queries):
         target = Dataquery().expr(query.expression).ref_id(reference(number)).legend_format(query.legend)
-        if panel.kind in ("stat", "table", "bars"):
-            target = target.instant()
-        else:
-            target = target.range()
-        made = made.with_target(target.format(PromQueryFormat.TABLE) if panel.kind == "table" else target)
+        target = target.instant() if panel.kind in ("stat", "table", "bars") else target.range()
+        shown = shown.with_target(target.format(PromQueryFormat.TABLE) if panel.kind == "table" else target)
         if query.colour is not None and panel.kind == "graph":
-            made = made.override_by_name(query.legend, [_fixed(query.colour)])
-    return _built(made)
+            shown = shown.override_by_name(query.legend, [_fixed(query.colour)])
+    return _built(shown)
+
+
+def _valued(panel: Panel, shown: Any) -> Any:  # noqa: ANN401 (the builders of panels have no type in common)
+    """How the values of a panel look, where it has one kind of them."""
+    shown = shown.unit(panel.unit).thresholds(_thresholds(panel.steps))
+    if panel.minimum is not None:
+        shown = shown.min(panel.minimum)
+    if panel.maximum is not None:
+        shown = shown.max(panel.maximum)
+    if panel.decimals is not None:
+        shown = shown.decimals(panel.decimals)
+    if panel.marks:
+        shown = shown.mappings([_mapping(panel.marks)])
+    if panel.links:
+        shown = shown.data_links([_data_link(link) for link in panel.links])
+    return shown
 
 
 def _built(shown: _Shown) -> model.Panel:

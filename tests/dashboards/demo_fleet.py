@@ -165,9 +165,9 @@ faults:
   - {{kind: retired-pages, gpu: 0, from: {HOURS}, single_bit: 3}}
   - {{kind: ecc-uncorrected, gpu: 1, from: {6 * HOURS}}}
 pods:
-  - {{name: etl-0, namespace: research, devices: ["0", "1"], until: {4 * HOURS}, labels: {{batch.kubernetes.io/job-name: etl}}, OWNER_etl}}
-  - {{name: grid-0, namespace: research, devices: ["0"], from: {4 * HOURS + 120}, labels: {{batch.kubernetes.io/job-name: grid}}, OWNER_grid}}
-  - {{name: grid-1, namespace: research, devices: ["1"], from: {4 * HOURS + 120}, labels: {{batch.kubernetes.io/job-name: grid}}, OWNER_grid}}
+  - {{name: etl-0, namespace: research, devices: ["0", "1"], until: {4 * HOURS}, OWNER_etl}}
+  - {{name: grid-0, namespace: research, devices: ["0"], from: {4 * HOURS + 120}, OWNER_grid}}
+  - {{name: grid-1, namespace: research, devices: ["1"], from: {4 * HOURS + 120}, OWNER_grid}}
 """,
     # A driver that is gone for good.
     "t4-2": f"""

@@ -14,6 +14,8 @@ import msgspec
 
 from dashboards.demo_fleet import CLUSTER, DEAF_KUBELET, NODES, SECONDS, WITHOUT_AGENT, scenario_of
 from gpuwatch.agent import pids_of
+from gpuwatch.device.fault_box import FaultBox
+from gpuwatch.device.kernel_log import KernelLog
 from gpuwatch.kube.objects import SourceState, Views
 from gpuwatch.kube.simulated import SimulatedSources
 from gpuwatch.metrics.exposition import Exposition
@@ -24,7 +26,6 @@ from health.watched import EPOCH, Watched
 STEP: Final = 60.0
 _BLOCK_SECONDS: Final = 7200
 _SERIES: Final = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
-_OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0"
 
 
 class FilmedNode(Watched):
@@ -45,6 +46,15 @@ class FilmedNode(Watched):
             return snapshot
         self._sources.offer_pids(pids_of(snapshot))
         return self._tagger.tag(snapshot, self._views(self._sources.view()), self.t)
+
+    def _start(self) -> bool:
+        """A new reader listens anew, behind what the one before it has heard."""
+        if not super()._start():
+            return False
+        heard, self._box = self._log._feed.after, FaultBox()
+        self._log = KernelLog(self._load().kernel_log(heard), self._box, started_at=EPOCH, wall=lambda: EPOCH + self.t)
+        self._box.set_source("nvml", "")
+        return True
 
     def _views(self, views: Views) -> Views:
         since, fault = DEAF_KUBELET.get(self.name, (SECONDS + 1.0, ""))

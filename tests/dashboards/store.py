@@ -50,8 +50,10 @@ class Store:
         return [value for value in self._asked(f"label/{label}/values", **{"match[]": selector, "start": EPOCH, "end": NOW}) if value]
 
     def _asked(self, path: str, **parameters: str | float) -> Any:
-        answer = httpx.post(f"{self.url}/api/v1/{path}", data=parameters, timeout=60) if path.startswith("query") else httpx.get(
-            f"{self.url}/api/v1/{path}", params=parameters, timeout=60
+        answer = (
+            httpx.post(f"{self.url}/api/v1/{path}", data=parameters, timeout=60)
+            if path.startswith("query")
+            else httpx.get(f"{self.url}/api/v1/{path}", params=parameters, timeout=60)
         )
         body = answer.json()
         assert body["status"] == "success", f"{body['error']}: {parameters}"
