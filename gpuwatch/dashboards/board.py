@@ -1,4 +1,4 @@
-"""The forms of a board. A board says what it asks and shows; how that looks is the house style's matter (:mod:`~gpuwatch.dashboards.style`)."""
+"""The forms of a board: what it asks and shows. How that looks is the matter of the house style (:mod:`gpuwatch.dashboards.style`)."""
 
 from __future__ import annotations
 
