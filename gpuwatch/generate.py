@@ -9,6 +9,7 @@ from gpuwatch.health.reference import health_page
 from gpuwatch.metrics.catalog import GPU_LABELS, METRICS, MIG_LABELS, NODE_LABELS, Metric
 from gpuwatch.rules import alertmanager, pack
 from gpuwatch.rules.reference import alerts_page
+from gpuwatch.rules.runbook import TABLES, with_xid_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,9 +45,10 @@ def generate(root: Path, *, check: bool) -> list[str]:
     Raises:
         OSError: a file or its directory cannot be read or written.
         SdkMissingError: the Grafana SDK, which draws the boards, is not installed.
+        ValueError: a runbook has no place for its table of XIDs.
     """
     differing = []
-    for path, content in _files().items():
+    for path, content in (_files() | _runbooks(root)).items():
         target = root / path
         if target.is_file() and target.read_text(encoding="utf-8") == content:
             continue
@@ -67,6 +69,16 @@ def _files() -> dict[str, str]:
         "deploy/manifests/alertmanager-example.yaml": alertmanager.example(),
         "deploy/helm/gpuwatch/files/rules.yaml": pack.chart_file(),
         **board_files(),
+    }
+
+
+def _runbooks(root: Path) -> dict[str, str]:
+    """People write them; the tables in them are ours. One that is not there is not begun: a test asks for it."""
+    paths = {f"docs/alerts/{alert}.md": severity for alert, severity in TABLES.items()}
+    return {
+        path: with_xid_table((root / path).read_text(encoding="utf-8"), severity)
+        for path, severity in paths.items()
+        if (root / path).is_file()
     }
 
 

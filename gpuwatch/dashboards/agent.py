@@ -35,7 +35,7 @@ def _each(vector: str, *labels: str, operation: str = "max") -> str:
 
 def _of(part: str, metric: str, labels: str = "reason") -> str:
     """Faults of a part, by its reason."""
-    return f'label_replace(max by ({_NODE}, {labels}) ({_agent(metric)}), "part", "{part}", "", "")'
+    return f'label_replace(max by (node, {labels}) ({_agent(metric)}), "part", "{part}", "", "")'
 
 
 _AGE: Final = f"time() - max by ({_NODE}) ({_agent('last_read_timestamp_seconds', _FAST)})"
@@ -133,7 +133,7 @@ _NODES_ROW: Final = Row(
             kind="table", title="What does not work, and why", width=10, height=9, empty="no agent that answers complains", sort="Node",
             description="Every fault that agents tell of themselves, with its reason. not_supported and not_found may be how the board is. "
             "What to do about each stands in the output of gpuwatch check on the node.",
-            queries=(Query(expression=f"max by (node, part, gpu, source, reason) ({_FAULTS})"),),
+            queries=(Query(expression=_FAULTS),),
             columns=(
                 NODE_COLUMN, Column(title="Part", label="part", width=80), Column(title="GPU", label="gpu", width=50),
                 Column(title="Source", label="source"), Column(title="Reason", label="reason"),

@@ -43,7 +43,7 @@ _EACH_REASON: Final = (
     f"max by ({DEVICE}, gpu, model, reason, action) (gpuwatch_gpu_health_reason{{{_MODELS}}}) "
     f"* on ({DEVICE}) group_left (state) max by ({DEVICE}, state) ({_NOT_OK})"
 )
-_REASONS: Final = f"max by (state, node, gpu, model, reason, action, namespace, job_name) ({with_holder(_EACH_REASON)})"
+_REASONS: Final = with_holder(_EACH_REASON, "state, node, gpu, model, reason, action")
 
 # Panels are read as blocks: the formatter would put each word on a line of its own.
 # fmt: off

@@ -35,9 +35,9 @@ _MEMORY: Final = (
 )
 _BY_SLICE: Final = f"{DEVICE}, mig_uuid"
 _EACH: Final = f"max by ({_INSTANCE}) ({_INSTANCES})"
-_WHO: Final = with_holder(_EACH, device=_BY_SLICE)
-_WHO_MEMORY: Final = with_holder(told(_MEMORY, _INSTANCES, _INSTANCE), device=_BY_SLICE)
-_WHO_WORK: Final = with_holder(told(f"gpuwatch_mig_sm_active_ratio{{{_NODES}}}", _INSTANCES, _INSTANCE), device=_BY_SLICE)
+_WHO: Final = with_holder(_EACH, _SHOWN, device=_BY_SLICE)
+_WHO_MEMORY: Final = with_holder(told(_MEMORY, _INSTANCES, _INSTANCE), _SHOWN, device=_BY_SLICE)
+_WHO_WORK: Final = with_holder(told(f"gpuwatch_mig_sm_active_ratio{{{_NODES}}}", _INSTANCES, _INSTANCE), _SHOWN, device=_BY_SLICE)
 _HOLDER: Final = "node, gpu, model, namespace, job_kind, job_name, pod"
 _LEGEND: Final = "{{node}} / GPU {{gpu}} / {{gpu_instance}}.{{compute_instance}} {{profile}}"
 
@@ -102,9 +102,9 @@ _SLICES: Final = Row(
             "two compute instances of one GPU instance show it once. Multiprocessors at work are reported from Hopper on: n/a is not zero. "
             "Power and heat belong to the whole GPU: click it.",
             queries=(
-                Query(expression=f"max by ({_SHOWN}, namespace, job_kind, job_name) ({_WHO})", column=""),
-                Query(expression=f"max by ({_SHOWN}, namespace, job_kind, job_name) ({_WHO_MEMORY})", column="Memory"),
-                Query(expression=f"max by ({_SHOWN}, namespace, job_kind, job_name) ({_WHO_WORK})", column="At work"),
+                Query(expression=_WHO),
+                Query(expression=_WHO_MEMORY, column="Memory"),
+                Query(expression=_WHO_WORK, column="At work"),
             ),
             columns=(
                 NODE_OF_GPU, GPU_COLUMN, MODEL_COLUMN, Column(title="GI", label="gpu_instance", width=50),

@@ -65,10 +65,11 @@ def told(vector: str, anchor: str, labels: str) -> str:
     return f"max by ({labels}) ({vector}) or max by ({labels}) ({anchor}) * 0 - {-UNKNOWN:g}"
 
 
-def with_holder(vector: str, *, device: str = DEVICE) -> str:
-    """The vector with the job that holds each device in its labels; with one of them where several do."""
+def with_holder(vector: str, labels: str, *, device: str = DEVICE) -> str:
+    """The vector by these labels and those of the job that holds each device; without them where none does, with one where several do."""
     holder = f"topk by ({device}) (1, max by ({device}, namespace, job_kind, job_name) (gpuwatch_job_gpu_info{{{CLUSTER}}}))"
-    return f"({vector}) * on ({device}) group_left (namespace, job_kind, job_name) {holder} or ({vector}) unless on ({device}) {holder}"
+    held = f"({vector}) * on ({device}) group_left (namespace, job_kind, job_name) {holder}"
+    return f"max by ({labels}, namespace, job_kind, job_name) ({held}) or max by ({labels}) (({vector}) unless on ({device}) {holder})"
 
 
 def firing(matchers: str) -> str:

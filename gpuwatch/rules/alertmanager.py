@@ -95,6 +95,15 @@ INHIBITIONS: Final = (
         source=('alertname=~"GpuLost|GpuXidCritical"', 'xid!="74"'), target=('alertname="GpuXidCritical"', 'xid="74"'), equal=_NODE,
     ),
     Inhibition(
+        why="What already slows down for heat is not about to.",
+        source=('alertname="GpuHardwareThermalSlowdown"',),
+        target=('alertname=~"GpuSoftwareThermalSlowdown|GpuNearSlowdown"', *_OF_A_GPU), equal=_GPU,
+    ),
+    Inhibition(
+        why="The same where the driver does it.",
+        source=('alertname="GpuSoftwareThermalSlowdown"',), target=('alertname="GpuNearSlowdown"', *_OF_A_GPU), equal=_GPU,
+    ),
+    Inhibition(
         why="GPUs that the chassis brakes are slow and sound.",
         source=('alertname="GpuPowerBrake"',),
         target=('alertname=~"GpuHardwareThermalSlowdown|GpuClocksStuckLow|GpuDegraded|GpuJobStraggler"',), equal=_NODE,
@@ -134,7 +143,7 @@ ROUTE: Final[dict[str, Any]] = {
         {
             "receiver": _PAGE,
             "matchers": ['severity="critical"'],
-            "group_wait": "30s",
+            "group_wait": "1m",
             "group_interval": "5m",
             "repeat_interval": "4h",
             "routes": [{"receiver": _PAGE, "matchers": ['alertname="GpuPowerBrake"'], "group_by": ["alertname", "cluster"]}],
@@ -149,7 +158,7 @@ ROUTE: Final[dict[str, Any]] = {
         {"receiver": _DIGEST, "matchers": ['severity="info"'], "repeat_interval": "7d"},
     ],
 }
-"""Below an organisation's own root. Pages wait long enough for the alert that explains another; tickets longer."""
+"""Below an organisation's own root. A page waits for one scrape and one evaluation, so that the alert which explains it is there too."""
 RECEIVERS: Final = {
     _PAGE: "Wakes somebody.",
     _TICKET: "For working hours.",

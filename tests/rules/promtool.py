@@ -35,7 +35,14 @@ Moments = Mapping[str, Sequence[dict[str, str]]]
 """Time since the start, such as ``10m`` → the alerts that fire then."""
 
 
-def fire(folder: Path, series: Mapping[str, str], moments: Moments, *, thresholds: Mapping[str, str] | None = None) -> None:
+def fire(
+    folder: Path,
+    series: Mapping[str, str],
+    moments: Moments,
+    *,
+    thresholds: Mapping[str, str] | None = None,
+    every: str = _INTERVAL,
+) -> None:
     """Fails unless at each of the ``moments`` exactly those alerts fire.
 
     Args:
@@ -43,19 +50,20 @@ def fire(folder: Path, series: Mapping[str, str], moments: Moments, *, threshold
         series: Selector → values, one a minute, in promtool's notation (``0+60x30``, ``_x5``, ``stale``).
         moments: Made with :func:`alert`; an empty list: nothing fires.
         thresholds: Other values than the defaults.
+        every: Time between two values and between two evaluations, where a case takes days.
     """
     cases = []
     for at, expected in moments.items():
         for name in sorted(_names(thresholds)):
             wanted = [{key: value for key, value in one.items() if key != "alertname"} for one in expected if one["alertname"] == name]
             cases.append({"eval_time": at, "alertname": name, "exp_alerts": [{"exp_labels": one} for one in wanted]})
-    _run(folder, series, {"alert_rule_test": cases}, thresholds, annotations=False)
+    _run(folder, series, {"alert_rule_test": cases}, thresholds, annotations=False, every=every)
 
 
-def say(folder: Path, series: Mapping[str, str], at: str, name: str) -> list[dict[str, str]]:
-    """The annotations of the alerts of that name at that time, as Prometheus fills them in."""
+def say(folder: Path, series: Mapping[str, str], at: str, name: str, *, every: str = _INTERVAL) -> list[dict[str, str]]:
+    """The annotations of the alerts of that name at that time, as Prometheus fills them in. ``every``: see :func:`fire`."""
     case = {"alert_rule_test": [{"eval_time": at, "alertname": name, "exp_alerts": [{"exp_labels": {"no": "such"}}]}]}
-    output = _run(folder, series, case, None, annotations=True)
+    output = _run(folder, series, case, None, annotations=True, every=every)
     found = re.findall(r"Annotations:(\{.*\}),?$", output, re.MULTILINE)
     return [dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', one)) for one in found if "summary" in one]
 
@@ -89,7 +97,15 @@ def _names(thresholds: Mapping[str, str] | None) -> set[str]:
     return {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
 
 
-def _run(folder: Path, series: Mapping[str, str], case: dict[str, Any], thresholds: Mapping[str, str] | None, *, annotations: bool) -> str:
+def _run(
+    folder: Path,
+    series: Mapping[str, str],
+    case: dict[str, Any],
+    thresholds: Mapping[str, str] | None,
+    *,
+    annotations: bool,
+    every: str = _INTERVAL,
+) -> str:
     rules = yaml.safe_load(rule_file(thresholds))
     if not annotations:
         # What is said is tested apart: a better word must not break a test of when it is said.
@@ -97,8 +113,15 @@ def _run(folder: Path, series: Mapping[str, str], case: dict[str, Any], threshol
             for rule in group["rules"]:
                 rule.pop("annotations", None)
     (folder / "rules.yaml").write_text(json.dumps(rules))
-    test = {"interval": _INTERVAL, "input_series": [{"series": name, "values": values} for name, values in series.items()], **case}
-    (folder / "test.yaml").write_text(json.dumps({"rule_files": ["rules.yaml"], "evaluation_interval": _INTERVAL, "tests": [test]}))
+    test = {"interval": every, "input_series": [{"series": name, "values": values} for name, values in series.items()], **case}
+    plan = {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": every,
+        # Else the order is another in each run, and what is recorded may come a minute late.
+        "group_eval_order": [group["name"] for group in rules["groups"]],
+        "tests": [test],
+    }
+    (folder / "test.yaml").write_text(json.dumps(plan))
     done = subprocess.run(["promtool", "test", "rules", "test.yaml"], cwd=folder, capture_output=True, text=True, check=False)
     output = done.stdout + done.stderr
     if not annotations:
