@@ -58,7 +58,7 @@ _ANSWER: Final = Row(
     panels=(
         Panel(
             kind="stat", title="Agents", width=3, height=4, empty="no agent is scraped",
-            description="Nodes whose agent was scraped last time.",
+            description="Nodes whose agent was scraped last time. It should be the number of your GPU nodes.",
             queries=(Query(expression=f"count(count by ({_NODE}) ({_agent('build_info')}))"),),
         ),
         Panel(
@@ -104,10 +104,10 @@ _ANSWER: Final = Row(
     ),
 )
 _NODES_ROW: Final = Row(
-    title="Node by node",
+    title="Each agent",
     panels=(
         Panel(
-            kind="table", title="Agents", width=14, height=9, empty="no agent is scraped", sort="Reads",
+            kind="table", title="Node by node", width=14, height=9, empty="no agent is scraped", sort="Reads",
             description="One row for each node. Reads: whether at least one GPU was read in time. Unheld are GPUs and MIG instances "
             "without a "
             "holder, which is no fault.",

@@ -163,7 +163,8 @@ _WASTE: Final = Row(
     title="Who wastes?",
     panels=(
         Panel(
-            kind="table", title="Idle jobs now", width=12, height=9, empty="no job is idle, of those whose use is known", sort="-GPUs",
+            kind="table", title="Idle jobs and their GPUs", width=12, height=9, empty="no job is idle, of those whose use is known",
+            sort="-GPUs",
             description="Jobs below the threshold of GpuJobIdle over its window, with the GPUs that they hold. Ask the owner before you "
             "end "
             "one; a pod may say that it may idle by the annotation gpuwatch/idle-ok.",

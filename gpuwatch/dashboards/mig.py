@@ -10,6 +10,7 @@ from gpuwatch.dashboards.query import (
     CLUSTERS,
     DEVICE,
     GPU_COLUMN,
+    GPUS,
     JOB_COLUMN,
     KIND_COLUMN,
     MODEL_COLUMN,
@@ -22,29 +23,29 @@ from gpuwatch.dashboards.query import (
     with_holder,
 )
 
-_NODES: Final = f'{CLUSTER}, node=~"$node"'
-_INSTANCES: Final = f"gpuwatch_mig_info{{{_NODES}}}"
+_GPUS: Final = f'{CLUSTER}, node=~"$node", gpu=~"$gpu"'
+_INSTANCES: Final = f"gpuwatch_mig_info{{{_GPUS}}}"
 _INSTANCE: Final = f"{DEVICE}, gpu, model, mig_uuid, profile, gpu_instance, compute_instance"
 _SHOWN: Final = "node, gpu, model, profile, gpu_instance, compute_instance, mig_uuid"
-_HOLDERS: Final = f"gpuwatch_job_gpu_info{{{_NODES}}}"
-_SHARED: Final = f'gpuwatch_job_gpu_info{{{_NODES}, shared="true"}}'
-_ON_SLICE: Final = f'count by ({DEVICE}, mig_uuid) (gpuwatch_job_gpu_info{{{_NODES}, mig_uuid!=""}})'
+_HOLDERS: Final = f"gpuwatch_job_gpu_info{{{_GPUS}}}"
+_SHARED: Final = f'gpuwatch_job_gpu_info{{{_GPUS}, shared="true"}}'
+_ON_SLICE: Final = f'count by ({DEVICE}, mig_uuid) (gpuwatch_job_gpu_info{{{_GPUS}, mig_uuid!=""}})'
 _MEMORY: Final = (
-    f"max by ({_INSTANCE}) (gpuwatch_mig_memory_used_bytes{{{_NODES}}}) "
-    f"/ on ({_INSTANCE}) max by ({_INSTANCE}) (gpuwatch_mig_memory_total_bytes{{{_NODES}}})"
+    f"max by ({_INSTANCE}) (gpuwatch_mig_memory_used_bytes{{{_GPUS}}}) "
+    f"/ on ({_INSTANCE}) max by ({_INSTANCE}) (gpuwatch_mig_memory_total_bytes{{{_GPUS}}})"
 )
 _BY_SLICE: Final = f"{DEVICE}, mig_uuid"
 _EACH: Final = f"max by ({_INSTANCE}) ({_INSTANCES})"
 _WHO: Final = with_holder(_EACH, _SHOWN, device=_BY_SLICE)
 _WHO_MEMORY: Final = with_holder(told(_MEMORY, _INSTANCES, _INSTANCE), _SHOWN, device=_BY_SLICE)
-_WHO_WORK: Final = with_holder(told(f"gpuwatch_mig_sm_active_ratio{{{_NODES}}}", _INSTANCES, _INSTANCE), _SHOWN, device=_BY_SLICE)
+_WHO_WORK: Final = with_holder(told(f"gpuwatch_mig_sm_active_ratio{{{_GPUS}}}", _INSTANCES, _INSTANCE), _SHOWN, device=_BY_SLICE)
 _HOLDER: Final = "node, gpu, model, namespace, job_kind, job_name, pod"
 _LEGEND: Final = "{{node}} / GPU {{gpu}} / {{gpu_instance}}.{{compute_instance}} {{profile}}"
 
 
 def _per_holder(metric: str) -> str:
     """A job's metric on devices that it shares."""
-    series = f"gpuwatch_job_gpu_{metric}{{{_NODES}}}"
+    series = f"gpuwatch_job_gpu_{metric}{{{_GPUS}}}"
     return f"max by ({_HOLDER}) ({series} and on ({DEVICE}, mig_uuid, namespace, pod, container) {_SHARED})"
 
 
@@ -57,17 +58,17 @@ _ANSWER: Final = Row(
             kind="stat", title="GPUs in MIG mode", width=4, height=4, empty="no agent answers",
             description="Physical GPUs with MIG mode on. A change of the mode waits for a reset: until then the old one counts.",
             queries=(Query(
-                expression=some(f'count(count by ({DEVICE}) (gpuwatch_gpu_info{{{_NODES}, mig_mode="enabled"}}))')
+                expression=some(f'count(count by ({DEVICE}) (gpuwatch_gpu_info{{{_GPUS}, mig_mode="enabled"}}))')
             ),),
         ),
         Panel(
             kind="stat", title="Instances", width=4, height=4, empty="no agent answers",
-            description="MIG instances that exist, held or free.",
+            description="MIG instances that exist, held or free. Several compute instances of one GPU instance count each.",
             queries=(Query(expression=some(f"count(count by ({DEVICE}, mig_uuid) ({_INSTANCES}))")),),
         ),
         Panel(
             kind="stat", title="Instances held", width=4, height=4, empty="no agent answers",
-            description="MIG instances that a pod holds.",
+            description="MIG instances that at least one pod holds. Held does not mean used.",
             queries=(Query(expression=some(f"count({_ON_SLICE})")),),
         ),
         Panel(
@@ -82,7 +83,7 @@ _ANSWER: Final = Row(
             steps=(Step(value=None, colour="green"), Step(value=1, colour="orange")),
             description="GPUs in MIG mode that are not cut: nobody can use them.",
             queries=(Query(expression=some(
-                f'count(count by ({DEVICE}) (gpuwatch_gpu_info{{{_NODES}, mig_mode="enabled"}}) unless on ({DEVICE}) {_INSTANCES})'
+                f'count(count by ({DEVICE}) (gpuwatch_gpu_info{{{_GPUS}, mig_mode="enabled"}}) unless on ({DEVICE}) {_INSTANCES})'
             )),),
         ),
         Panel(
@@ -142,13 +143,13 @@ _SLICES: Final = Row(
             empty="not reported by these GPUs (before Hopper), or no instance",
             description="Share of the instance's multiprocessors that had work. Before Hopper nobody reports the use of an instance: "
             "an absent line says nothing about its job.",
-            queries=(Query(expression=f"max by ({_SHOWN}) (gpuwatch_mig_sm_active_ratio{{{_NODES}}})", legend=_LEGEND),),
+            queries=(Query(expression=f"max by ({_SHOWN}) (gpuwatch_mig_sm_active_ratio{{{_GPUS}}})", legend=_LEGEND),),
         ),
         Panel(
             kind="graph", title="Power of the whole GPU", width=8, height=8, unit="watt", empty="no GPU in MIG mode on these nodes",
             description="Power of GPUs in MIG mode, each once. It cannot be split among its instances.",
             queries=(Query(
-                expression=f"max by (node, gpu) (gpuwatch_gpu_power_watts{{{_NODES}}} and on ({DEVICE}) {_INSTANCES})",
+                expression=f"max by (node, gpu) (gpuwatch_gpu_power_watts{{{_GPUS}}} and on ({DEVICE}) {_INSTANCES})",
                 legend="{{node}} / GPU {{gpu}}",
             ),),
         ),
@@ -177,7 +178,7 @@ _SHARING: Final = Row(
             empty="no device is shared, or the driver does not tell the use of processes",
             description="Use by each holder's own processes. They need not add up to the use of the GPU: kernels may run side by side.",
             queries=(Query(
-                expression=f"max by (node, gpu, namespace, pod) (gpuwatch_job_gpu_utilization_ratio{{{_NODES}}} "
+                expression=f"max by (node, gpu, namespace, pod) (gpuwatch_job_gpu_utilization_ratio{{{_GPUS}}} "
                 f"and on ({DEVICE}, mig_uuid, namespace, pod, container) {_SHARED})",
                 legend="{{node}} / GPU {{gpu}}: {{namespace}}/{{pod}}",
             ),),
@@ -187,7 +188,7 @@ _SHARING: Final = Row(
 
 MIG_BOARD: Final = Board(
     name="mig", title="gpuwatch / MIG & Sharing", question="How are GPUs cut, who shares them, which slices are free?",
-    variables=(CLUSTERS, NODES),
+    variables=(CLUSTERS, NODES, GPUS),
     rows=(_ANSWER, _SLICES, _SHARING),
 )
 # fmt: on

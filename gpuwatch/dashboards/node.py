@@ -11,6 +11,7 @@ from gpuwatch.dashboards.query import (
     CLUSTER,
     CLUSTERS,
     DEVICE,
+    GPUS,
     HELD_DOWN,
     INTERVAL,
     JOB_COLUMN,
@@ -382,7 +383,7 @@ NODE_BOARD: Final = Board(
     variables=(
         CLUSTERS,
         Variable(name="node", title="Node", label="node", selector=NODES.selector, several=False),
-        Variable(name="gpu", title="GPU", label="gpu", selector=f'gpuwatch_gpu_info{{{CLUSTER}, node=~"$node"}}'),
+        GPUS,
     ),
     rows=(_BANNER, _GPU_TABLES, _USE, _HEAT, _FAULTS, _LINKS, _IDENTITY),
     annotations=(

@@ -25,6 +25,8 @@ UNDERUSED: Final = float(DEFAULTS["underutilized_ratio"])
 CLUSTERS: Final = Variable(name="cluster", title="Cluster", label="cluster", selector="gpuwatch_build_info")
 NODES: Final = Variable(name="node", title="Node", label="node", selector=f"gpuwatch_build_info{{{CLUSTER}}}")
 
+GPUS: Final = Variable(name="gpu", title="GPU", label="gpu", selector=f'gpuwatch_gpu_info{{{CLUSTER}, node=~"$node"}}')
+
 TO_NODE: Final = Link(title="What is wrong with this machine?", board="node", carries=(("node", "Node"), ("gpu", "GPU")))
 TO_WHOLE_NODE: Final = Link(title="What is wrong with this machine?", board="node", carries=(("node", "Node"),))
 TO_JOB: Final = Link(title="Does this job use its GPUs?", board="job", carries=(("namespace", "Namespace"), ("job_name", "Job")))

@@ -133,10 +133,13 @@ def _series(name: str) -> Labels:
 
 def _aggregated(node: AggregateExpr) -> Labels:
     inner = _labels(node.expr)
+    choosing = str(node.op) in ("topk", "bottomk")
     if node.modifier is None:
-        return _NONE
+        return inner if choosing else _NONE
     named = frozenset(node.modifier.labels)
     _require(named, inner, "an aggregation has no label")
+    if choosing:
+        return inner
     if node.modifier.type == AggModifierType.By:
         return named
     return None if inner is None else inner - named
