@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-HOURS: Final = 3600
-SECONDS: Final = int(6.5 * HOURS)
+HALF_HOURS: Final = 1800
+SECONDS: Final = int(6.5 * HALF_HOURS)
 CLUSTER: Final = "demo"
-_STRAGGLES: Final = 3 * HOURS
+_STRAGGLES: Final = 3 * HALF_HOURS
 
 
 def _replicas(job: str, namespace: str, numbers: range, size: int, kind: str = "worker") -> str:
@@ -27,7 +27,7 @@ def _turns(kind: str) -> str:
 
 
 NODES: Final = {
-    # A training over two nodes, of which one worker is late for its input from the fourth hour on.
+    # A training over two nodes, of which one worker is late for its input from the middle on.
     "h100-1": f"""
 seed: 101
 gpus: [{{board: h100-sxm, count: 4, loads: {_turns("straggler_wait")}, holders: [{{pid: 4100, memory_share: 0.8}}]}}]
@@ -75,7 +75,7 @@ gpus:
     loads: [{{kind: matmul, mig: 0}}, {{kind: held, mig: 2}}]
   - {{board: a100-80gb-sxm, count: 2, loads: [{{kind: training}}]}}
 faults:
-  - {{kind: remapped-rows, gpu: 2, from: {HOURS}, corrected: 2}}
+  - {{kind: remapped-rows, gpu: 2, from: {HALF_HOURS}, corrected: 2}}
 pods:
   - {{name: embed-0, namespace: language, devices: ["0/0"], labels: {{batch.kubernetes.io/job-name: embed}}, OWNER_embed}}
   - name: alice-0
@@ -92,11 +92,11 @@ pods:
 seed: 105
 gpus: [{{board: a100-40gb-sxm, count: 4, loads: [{{kind: training}}], holders: [{{pid: 4500, memory_share: 0.7}}]}}]
 faults:
-  - {{kind: gpu-lost, gpu: 2, from: {int(5.5 * HOURS)}}}
+  - {{kind: gpu-lost, gpu: 2, from: {int(5.5 * HALF_HOURS)}}}
 pods:
 {_replicas("wav2vec", "speech", range(4), 4)}
 """,
-    # A service on a GPU that is too hot, and a notebook that may idle; the kubelet stops answering in the sixth hour.
+    # A service on a GPU that is too hot, and a notebook that may idle; its kubelet stops answering near the end.
     "l40s-1": f"""
 seed: 106
 gpus:
@@ -104,7 +104,7 @@ gpus:
   - {{board: l40s, loads: [{{kind: held}}]}}
   - {{board: l40s}}
 faults:
-  - {{kind: thermal-throttle, gpu: 0, from: {4 * HOURS}}}
+  - {{kind: thermal-throttle, gpu: 0, from: {4 * HALF_HOURS}}}
   - {{kind: pcie-replays, gpu: 0, per_second: 0.02}}
 pods:
   - name: ranker-predictor-7d9f8b6c5-x2k4q
@@ -125,8 +125,8 @@ pods:
 seed: 107
 gpus: [{{board: rtx4090, count: 2, loads: [{{kind: matmul}}]}}]
 faults:
-  - {{kind: xid, gpu: 0, code: 31, from: {3 * HOURS}}}
-  - {{kind: garbage, gpu: 1, call: nvmlDeviceGetPowerUsage, value: 4294967295, from: {5 * HOURS}}}
+  - {{kind: xid, gpu: 0, code: 31, from: {3 * HALF_HOURS}}}
+  - {{kind: garbage, gpu: 1, call: nvmlDeviceGetPowerUsage, value: 4294967295, from: {5 * HALF_HOURS}}}
 pods:
   - {{name: render-3f9a, namespace: media, devices: ["0"], labels: {{workflows.argoproj.io/workflow: render}}, OWNER_render}}
   - {{name: encode-0, namespace: media, devices: ["1"], labels: {{batch.kubernetes.io/job-name: encode}}, OWNER_encode}}
@@ -140,7 +140,7 @@ gpus:
     holders: [{{pid: 4800, memory_share: 0.3}}, {{pid: 4801, memory_share: 0.2}}]
   - {{board: t4}}
 faults:
-  - {{kind: crash, from: {2 * HOURS}}}
+  - {{kind: crash, from: {2 * HALF_HOURS}}}
 pods:
   - name: score-a-5c7d9-2xk8f
     namespace: serving
@@ -160,25 +160,25 @@ pods:
     # Old boards whose memory wears out, and two jobs one after the other.
     "v100-1": f"""
 seed: 109
-gpus: [{{board: v100-sxm2, count: 2, loads: [{{kind: fp32, until: {4 * HOURS}}}, {{kind: starved, from: {4 * HOURS}}}]}}]
+gpus: [{{board: v100-sxm2, count: 2, loads: [{{kind: fp32, until: {4 * HALF_HOURS}}}, {{kind: starved, from: {4 * HALF_HOURS}}}]}}]
 faults:
-  - {{kind: retired-pages, gpu: 0, from: {HOURS}, single_bit: 3}}
-  - {{kind: ecc-uncorrected, gpu: 1, from: {6 * HOURS}}}
+  - {{kind: retired-pages, gpu: 0, from: {HALF_HOURS}, single_bit: 3}}
+  - {{kind: ecc-uncorrected, gpu: 1, from: {6 * HALF_HOURS}}}
 pods:
-  - {{name: etl-0, namespace: research, devices: ["0", "1"], until: {4 * HOURS}, OWNER_etl}}
-  - {{name: grid-0, namespace: research, devices: ["0"], from: {4 * HOURS + 120}, OWNER_grid}}
-  - {{name: grid-1, namespace: research, devices: ["1"], from: {4 * HOURS + 120}, OWNER_grid}}
+  - {{name: etl-0, namespace: research, devices: ["0", "1"], until: {4 * HALF_HOURS}, OWNER_etl}}
+  - {{name: grid-0, namespace: research, devices: ["0"], from: {4 * HALF_HOURS + 120}, OWNER_grid}}
+  - {{name: grid-1, namespace: research, devices: ["1"], from: {4 * HALF_HOURS + 120}, OWNER_grid}}
 """,
     # A driver that is gone for good.
     "t4-2": f"""
 seed: 110
 gpus: [{{board: t4}}]
 faults:
-  - {{kind: driver-missing, from: {6 * HOURS}}}
-  - {{kind: driver-upgrade, from: {6 * HOURS - 60}, until: {6 * HOURS}, driver: "580.159.04"}}
+  - {{kind: driver-missing, from: {6 * HALF_HOURS}}}
+  - {{kind: driver-upgrade, from: {6 * HALF_HOURS - 60}, until: {6 * HALF_HOURS}, driver: "580.159.04"}}
 """,
 }
-DEAF_KUBELET: Final = {"l40s-1": (6.0 * HOURS, "timeout")}
+DEAF_KUBELET: Final = {"l40s-1": (5.9 * HALF_HOURS, "timeout")}
 """Nodes whose kubelet stops answering: from when on, and why."""
 WITHOUT_AGENT: Final = "h100-9"
 """A node that offers eight GPUs and runs no agent."""

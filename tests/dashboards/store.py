@@ -36,6 +36,7 @@ class Store:
     """Its HTTP API. A query that it refuses raises."""
 
     url: str
+    client: httpx.Client
 
     def instant(self, expression: str, at: float = NOW) -> list[dict[str, Any]]:
         """The result of an instant query."""
@@ -50,11 +51,9 @@ class Store:
         return [value for value in self._asked(f"label/{label}/values", **{"match[]": selector, "start": EPOCH, "end": NOW}) if value]
 
     def _asked(self, path: str, **parameters: str | float) -> Any:
-        answer = (
-            httpx.post(f"{self.url}/api/v1/{path}", data=parameters, timeout=60)
-            if path.startswith("query")
-            else httpx.get(f"{self.url}/api/v1/{path}", params=parameters, timeout=60)
-        )
+        method = "POST" if path.startswith("query") else "GET"
+        given = {"data": parameters} if method == "POST" else {"params": parameters}
+        answer = self.client.request(method, f"{self.url}/api/v1/{path}", **given)  # type: ignore[arg-type]
         body = answer.json()
         assert body["status"] == "success", f"{body['error']}: {parameters}"
         return body["data"]
@@ -75,8 +74,8 @@ def filled_store(folder: Path) -> Iterator[Store]:
         with _running(folder, data) as url:
             times = [f"--start={start:.0f}", f"--end={NOW:.0f}", f"--eval-interval={STEP:.0f}s"]
             _promtool("create-blocks-from", "rules", *times, f"--url={url}", f"--output-dir={data}", str(file))
-    with _running(folder, data) as url:
-        yield Store(url)
+    with _running(folder, data) as url, httpx.Client(timeout=60) as client:
+        yield Store(url, client)
 
 
 def _layers() -> list[tuple[list[dict[str, Any]], float]]:
