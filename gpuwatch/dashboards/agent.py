@@ -40,8 +40,11 @@ def _of(part: str, metric: str, labels: str = "reason") -> str:
 
 _AGE: Final = f"time() - max by ({_NODE}) ({_agent('last_read_timestamp_seconds', _FAST)})"
 _ERRORS: Final = _each(f"rate({_agent('nvml_errors_total')}[{INTERVAL}])", "call", "error")
+_GPU_NODES: Final = f'max by ({_NODE}) (kube_node_status_allocatable{{{_NODES}, resource=~"nvidia_com_(gpu.*|mig_.+)"}}) > 0'
+_WITHOUT: Final = f"{_GPU_NODES} unless on ({_NODE}) {_agent('build_info')}"
 _FAULTS: Final = " or ".join(
     (
+        f'label_replace(max by (node) ({_WITHOUT}), "part", "no agent", "", "")',
         _of("all GPUs", "fault"),
         _of("a GPU", "gpu_fault", "gpu, reason"),
         _of("jobs", "attribution_fault", "source, reason"),
@@ -49,7 +52,6 @@ _FAULTS: Final = " or ".join(
     )
 )
 
-_GPU_NODES: Final = f'max by ({_NODE}) (kube_node_status_allocatable{{{_NODES}, resource=~"nvidia_com_(gpu.*|mig_.+)"}}) > 0'
 
 # Panels are read as blocks: the formatter would put each word on a line of its own.
 # fmt: off
@@ -62,10 +64,10 @@ _ANSWER: Final = Row(
             queries=(Query(expression=f"count(count by ({_NODE}) ({_agent('build_info')}))"),),
         ),
         Panel(
-            kind="stat", title="GPU nodes without agent", width=3, height=4, steps=ANY_IS_ORANGE, empty="kube-state-metrics is not scraped",
+            kind="stat", title="Nodes without agent", width=3, height=4, steps=ANY_IS_ORANGE, empty="kube-state-metrics is not scraped",
             description="Nodes that offer GPUs to pods and run no agent that is scraped. Their GPUs are on no board. Needs "
             "kube-state-metrics.",
-            queries=(Query(expression=f"count({_GPU_NODES} unless on ({_NODE}) {_agent('build_info')}) or count({_GPU_NODES}) * 0"),),
+            queries=(Query(expression=f"count({_WITHOUT}) or count({_GPU_NODES}) * 0"),),
         ),
         Panel(
             kind="stat", title="Scrapes that fail", width=3, height=4, steps=ANY_IS_ORANGE, empty="no target of the job gpuwatch",
@@ -124,7 +126,7 @@ _NODES_ROW: Final = Row(
                 NODE_COLUMN, Column(title="Cluster", label="cluster"),
                 Column(title="Reads", marks=(Mark(value="0", text="no", colour="red"), Mark(value="1", text="yes", colour="green")),
                 width=70),
-                Column(title="Age", unit="s", decimals=0, width=80), Column(title="Read", unit="s", decimals=1, width=80),
+                Column(title="Age", unit="s", decimals=0, width=80), Column(title="Read", unit="s", decimals=2, width=80),
                 Column(title="Series", unit="short", decimals=0, width=80), Column(title="Scrape", unit="s", decimals=1, width=80),
                 Column(title="Unheld", unit="short", decimals=0, width=80), Column(title="Memory", unit="bytes", decimals=0, width=90),
             ),
@@ -162,8 +164,8 @@ _NODES_ROW: Final = Row(
 )
 
 
-def _graph(title: str, unit: str, empty: str, description: str, *queries: Query) -> Panel:
-    return Panel(kind="graph", title=title, width=12, height=8, unit=unit, empty=empty, description=description, queries=queries)
+def _graph(title: str, unit: str, empty: str, description: str, *queries: Query, width: int = 12) -> Panel:
+    return Panel(kind="graph", title=title, width=width, height=8, unit=unit, empty=empty, description=description, queries=queries)
 
 
 _READING: Final = Row(
@@ -203,17 +205,17 @@ _KNOWING: Final = Row(
         _graph(
             "Age of what is known of jobs", "s", "attribution is off everywhere",
             "Age of the facts that each source told last, of the ten oldest. While a source is down they are used on, and grow older.",
-            Query(expression=f"topk(10, {_each(_agent('attribution_age_seconds'), 'source')})", legend="{{node}} {{source}}"),
+            Query(expression=f"topk(10, {_each(_agent('attribution_age_seconds'), 'source')})", legend="{{node}} {{source}}"), width=8,
         ),
         _graph(
             "Devices without a holder", "short", "attribution is off everywhere",
             "GPUs and MIG instances that no pod holds, by node. All of a node at once: look whether its source answers.",
-            Query(expression=f"topk(10, {_each(_agent('unattributed_gpus'))})", legend=_LEGEND),
+            Query(expression=f"topk(10, {_each(_agent('unattributed_gpus'))})", legend=_LEGEND), width=8,
         ),
         _graph(
             "Lines of the kernel log about GPUs", "cps", "no line was read since the agents started",
             "Lines about GPUs and NVSwitches each second, by kind. overwritten are lines that were lost unread.",
-            Query(expression=_each(f"rate({_agent('xid_log_lines_total')}[{INTERVAL}])", "kind"), legend="{{node}} {{kind}}"),
+            Query(expression=_each(f"rate({_agent('xid_log_lines_total')}[{INTERVAL}])", "kind"), legend="{{node}} {{kind}}"), width=8,
         ),
         _graph(
             "Errors of NVSwitches", "short", "no NVSwitch reported an error since the agents started",

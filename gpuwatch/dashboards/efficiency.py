@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from gpuwatch.dashboards.board import Board, Column, Panel, Query, Row, Step, Variable
+from gpuwatch.dashboards.board import Board, Column, Mark, Panel, Query, Row, Step, Variable
 from gpuwatch.dashboards.query import (
     CLUSTER,
     CLUSTERS,
@@ -176,7 +176,8 @@ _WASTE: Final = Row(
             ),
             columns=(
                 NAMESPACE_COLUMN, KIND_COLUMN, JOB_COLUMN, Column(title="GPUs", unit="short", decimals=0, width=70),
-                Column(title="Used", unit="percentunit", decimals=1, width=80), Column(title="May idle", unit="short", width=90),
+                Column(title="Used", unit="percentunit", decimals=1, width=80), Column(title="May idle", width=90, marks=(Mark(value="1",
+                text="yes"),)),
             ),
         ),
         Panel(

@@ -24,12 +24,14 @@ from gpuwatch.dashboards.query import (
     SEVERITY_COLUMN,
     USE_STEPS,
     firing,
+    ranked,
     some,
     with_holder,
 )
 
 _MODELS: Final = f'{CLUSTER}, model=~"$model"'
-_USE: Final = f"node_uuid:gpuwatch_gpu_busy_seconds:rate5m{{{_MODELS}}}"
+_USE: Final = f"(node_uuid:gpuwatch_gpu_busy_seconds:rate5m{{{_MODELS}}} unless on ({DEVICE}) gpuwatch_gpu_up{{{_MODELS}}} == 0)"
+"""Without GPUs that cannot be read: theirs is not known, and not zero."""
 _HOLDERS: Final = f"count by ({DEVICE}) (gpuwatch_job_gpu_info{{{_MODELS}}})"
 _HELD_IDLE: Final = f"count({_USE} < {IDLE:g} and on ({DEVICE}) {_HOLDERS})"
 _BY_JOB: Final = "namespace, job_kind, job_name"
@@ -37,13 +39,17 @@ _HOURS: Final = f"increase(gpuwatch_job_gpu_allocated_seconds_total{{{_MODELS}}}
 _BUSY_HOURS: Final = f"increase(gpuwatch_job_gpu_busy_seconds_total{{{_MODELS}}}[{RANGE}])"
 _KNOWN: Final = f"sum by ({_BY_JOB}) ({_HOURS} and {_BUSY_HOURS})"
 _WASTED: Final = f"topk(10, ({_KNOWN} - sum by ({_BY_JOB}) ({_BUSY_HOURS})) / 3600)"
-_ALERTS: Final = f'{CLUSTER}, alertname=~"Gpu.+"'
 _NOT_OK: Final = f'gpuwatch_gpu_health_state{{{_MODELS}, state!="ok"}} == 1'
 _EACH_REASON: Final = (
     f"max by ({DEVICE}, gpu, model, reason, action) (gpuwatch_gpu_health_reason{{{_MODELS}}}) "
     f"* on ({DEVICE}) group_left (state) max by ({DEVICE}, state) ({_NOT_OK})"
 )
 _REASONS: Final = with_holder(_EACH_REASON, "state, node, gpu, model, reason, action")
+
+
+def _alerts(matcher: str) -> str:
+    return firing(f'{CLUSTER}, alertname=~"Gpu.+", {matcher}')
+
 
 # Panels are read as blocks: the formatter would put each word on a line of its own.
 # fmt: off
@@ -106,22 +112,20 @@ _NEEDED: Final = Row(
     title="What needs somebody",
     panels=(
         Panel(
-            kind="table", title="Alerts that fire", width=12, height=9, empty="no alert fires, or the rules are not loaded",
+            kind="table", title="Alerts that fire", width=10, height=12, empty="no alert fires, or the rules are not loaded",
             sort="Severity",
             description="Every alert of gpuwatch that fires now, from Prometheus's own series ALERTS: faults of GPUs, jobs that waste "
             "them, "
             "agents in trouble. Click a job or a GPU to see more. Alertmanager may silence some of them; here they stay. "
             "Where the table is empty, look at the Agent board before you rejoice.",
-            queries=(Query(
-                expression=f"max by (severity, alertname, node, gpu, namespace, job_name) ({firing(_ALERTS)})",
-            ),),
+            queries=(ranked(_alerts, "alertname, node, gpu, namespace, job_name"),),
             columns=(
                 SEVERITY_COLUMN, Column(title="Alert", label="alertname"), NODE_OF_GPU, GPU_COLUMN, NAMESPACE_COLUMN, JOB_COLUMN,
             ),
             exempt="alerts about jobs and nodes have no model",
         ),
         Panel(
-            kind="table", title="GPUs that need somebody", width=12, height=9,
+            kind="table", title="GPUs that need somebody", width=14, height=12,
             empty="no verdict other than ok, from the agents that answer",
             sort="-State",
             description="Each reason for which a GPU's verdict is not ok, with what to do and one of the jobs that it hits. "
@@ -147,7 +151,7 @@ _USED: Final = Row(
         Panel(
             kind="graph", title="What GPUs do", width=12, height=9, stacked=True, empty="no agent answers",
             description="All GPUs, each in one of four states: used, held and idle (below the threshold of GpuJobIdle), held with its use "
-            "not known (MIG mode reports none), not held. The height is the number of GPUs that agents report.",
+            "not known (MIG mode reports none, a lost GPU neither), not held. The height is the number of GPUs that agents report.",
             queries=(
                 Query(expression=some(f"count({_USE} >= {IDLE:g} and on ({DEVICE}) {_HOLDERS})"), legend="held and used", colour="blue"),
                 Query(expression=some(_HELD_IDLE), legend="held and idle", colour="orange"),

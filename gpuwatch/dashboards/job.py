@@ -21,6 +21,7 @@ from gpuwatch.dashboards.query import (
     USE_STEPS,
     devices,
     firing,
+    ranked,
     some,
     told,
 )
@@ -62,8 +63,13 @@ _NVLINK: Final = f"sum by ({_WORKER}) (rate(gpuwatch_job_gpu_nvlink_bytes_total{
 _PCIE: Final = _joined(f"sum by ({DEVICE}) (max by ({DEVICE}, direction) ({_hardware('pcie_throughput_bytes_per_second')}))")
 _NAMED: Final = f'{CLUSTER}, namespace="$namespace", job_name="$job_name"'
 _ON_GPU: Final = f'{CLUSTER}, uuid!=""'
-_ALERTS: Final = f"{firing(_NAMED)} or {firing(_ON_GPU)} and on ({DEVICE}) {_INFO}"
 _XIDS: Final = f"{_hardware('xid_last_timestamp_seconds')} and on ({DEVICE}) {_INFO}"
+
+
+def _alerts(matcher: str = 'severity!=""') -> str:
+    """About the job, and about GPUs that it holds."""
+    return f"{firing(f'{_NAMED}, {matcher}')} or {firing(f'{_ON_GPU}, {matcher}')} and on ({DEVICE}) {_INFO}"
+
 
 # Panels are read as blocks: the formatter would put each word on a line of its own.
 # fmt: off
@@ -113,7 +119,7 @@ _ANSWER: Final = Row(
         Panel(
             kind="stat", title="Alerts", width=3, height=4, steps=ANY_IS_ORANGE, empty="no agent answers",
             description="Alerts that fire about the job or about a GPU that it holds. The next row lists them.",
-            queries=(Query(expression=some(f"count({_ALERTS})")),),
+            queries=(Query(expression=some(f"count({_alerts()})")),),
         ),
         Panel(
             kind="stat", title="XIDs", width=3, height=4, steps=ANY_IS_ORANGE, empty="no agent answers",
@@ -174,7 +180,7 @@ _WORKERS: Final = Row(
             kind="table", title="Alerts about the job and its GPUs", width=24, height=5, empty="none fires, or the rules are not loaded",
             sort="Severity",
             description="What fires about the job, a worker of it, or a GPU that it holds. A fault of the GPU is no fault of the job.",
-            queries=(Query(expression=f"max by (severity, alertname, node, gpu, pod) ({_ALERTS})"),),
+            queries=(ranked(_alerts, "alertname, node, gpu, pod"),),
             columns=(SEVERITY_COLUMN, Column(title="Alert", label="alertname"), NODE_OF_GPU, GPU_COLUMN, Column(title="Pod", label="pod")),
         ),
     ),

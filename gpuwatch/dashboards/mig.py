@@ -49,6 +49,13 @@ def _per_holder(metric: str) -> str:
     return f"max by ({_HOLDER}) ({series} and on ({DEVICE}, mig_uuid, namespace, pod, container) {_SHARED})"
 
 
+_ALL_SLICES: Final = f"count by ({DEVICE}, model, mig_uuid, profile) ({_INSTANCES})"
+
+
+def _by_profile(slices: str) -> str:
+    return f"count by (model, profile) ({slices})"
+
+
 # Panels are read as blocks: the formatter would put each word on a line of its own.
 # fmt: off
 _ANSWER: Final = Row(
@@ -120,10 +127,9 @@ _SLICES: Final = Row(
             kind="table", title="Free and held, by profile", width=8, height=8, empty="no MIG instance on these nodes", sort="Model",
             description="How many instances of each profile exist and how many of them are free.",
             queries=(
-                Query(expression=f"count by (model, profile) (count by ({DEVICE}, model, mig_uuid, profile) ({_INSTANCES}))", column="All"),
+                Query(expression=_by_profile(_ALL_SLICES), column="All"),
                 Query(
-                    expression=f"count by (model, profile) (count by ({DEVICE}, model, mig_uuid, profile) ({_INSTANCES}) "
-                    f"unless on ({DEVICE}, mig_uuid) {_ON_SLICE})",
+                    expression=f"{_by_profile(_ALL_SLICES + f' unless on ({_BY_SLICE}) {_ON_SLICE}')} or {_by_profile(_ALL_SLICES)} * 0",
                     column="Free",
                 ),
             ),

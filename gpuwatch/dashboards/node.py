@@ -22,6 +22,7 @@ from gpuwatch.dashboards.query import (
     SEVERITY_COLUMN,
     TO_JOB,
     firing,
+    ranked,
     some,
     told,
 )
@@ -82,6 +83,11 @@ _MARGIN: Final = (
 )
 _OF_SERIES: Final = Link(title=TO_JOB.title, board="job", carries=(("namespace", "namespace"), ("job_name", "job_name")))
 _LINKS_LOST: Final = f'max_over_time({NVLINKS_UP}{{{CLUSTER}, node=~"$node"}}[$__range]) - {NVLINKS_UP}{{{CLUSTER}, node=~"$node"}}'
+
+
+def _alerts(matcher: str) -> str:
+    return firing(f"{_ON_NODE}, {matcher}")
+
 
 # Panels are read as blocks: the formatter would put each word on a line of its own.
 # fmt: off
@@ -188,7 +194,7 @@ _GPU_TABLES: Final = Row(
             kind="table", title="Alerts about this node", width=12, height=7, empty="none fires, or the rules are not loaded",
             sort="Severity",
             description="Alerts that fire about the node and all of its GPUs.",
-            queries=(Query(expression=f"max by (severity, alertname, gpu, namespace, job_name) ({firing(_ON_NODE)})"),),
+            queries=(ranked(_alerts, "alertname, gpu, namespace, job_name"),),
             columns=(
                 SEVERITY_COLUMN, Column(title="Alert", label="alertname"), Column(title="GPU", label="gpu", width=50), NAMESPACE_COLUMN,
                 JOB_COLUMN,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-from gpuwatch.dashboards.board import UNKNOWN, Column, Link, Mark, Step, Variable
+from gpuwatch.dashboards.board import UNKNOWN, Column, Link, Mark, Query, Step, Variable
 from gpuwatch.rules.thresholds import DEFAULTS
 
 CLUSTER: Final = 'cluster=~"$cluster"'
@@ -46,10 +47,17 @@ MODEL_COLUMN: Final = Column(title="Model", label="model")
 NAMESPACE_COLUMN: Final = Column(title="Namespace", label="namespace")
 KIND_COLUMN: Final = Column(title="Kind", label="job_kind", width=130)
 JOB_COLUMN: Final = Column(title="Job", label="job_name", links=(TO_JOB,))
+SEVERITIES: Final = ("critical", "warning", "info")
 SEVERITY_COLUMN: Final = Column(
-    title="Severity", label="severity", width=90,
-    marks=(Mark(value="critical", text="critical", colour="red"), Mark(value="warning", text="warning", colour="orange")),
-)  # fmt: skip
+    title="Severity",
+    width=90,
+    marks=(
+        Mark(value="1", text="critical", colour="red"),
+        Mark(value="2", text="warning", colour="orange"),
+        Mark(value="3", text="info"),
+    ),
+)
+"""A number, so that the table has the worst first; of two tiers of one alert the worse."""
 
 
 def some(vector: str) -> str:
@@ -77,3 +85,13 @@ def with_holder(vector: str, labels: str, *, device: str = DEVICE) -> str:
 def firing(matchers: str) -> str:
     """Alerts that fire."""
     return f'ALERTS{{alertstate="firing", {matchers}}}'
+
+
+def ranked(alerts: Callable[[str], str], labels: str) -> Query:
+    """Alerts by these labels, for a table with :data:`SEVERITY_COLUMN`. ``alerts`` takes one more matcher."""
+    tiers = (f"max by ({labels}) ({alerts(_severity(name))}) * {rank}" for rank, name in enumerate(SEVERITIES, start=1))
+    return Query(expression=" or ".join(tiers), column=SEVERITY_COLUMN.title)
+
+
+def _severity(name: str) -> str:
+    return f'severity="{name}"'
