@@ -51,13 +51,14 @@ WHOLE_GPU: Final = (
         "First: let no new job over several GPUs start there.",
     ),
     Alert(
-        name="GpuFailed", group=_GROUP, severity="critical", for_="1m", keep_firing="5m", subject="gpu", board="node",
+        # It must not outlast the alert that silences it: a repair, or a new start of the agent, would wake somebody.
+        name="GpuFailed", group=_GROUP, severity="critical", for_="1m", subject="gpu", board="node",
         expression=per_gpu('gpuwatch_gpu_health_state{state="failed"}') + " == 1",
         summary="A GPU has failed.",
         description=f"{WHERE} cannot be relied on.{_REASONS}{HOLDERS} First: drain it, then take the action named.",
     ),
     Alert(
-        name="GpuDegraded", group=_GROUP, severity="warning", for_="15m", keep_firing="15m", subject="gpu", board="node",
+        name="GpuDegraded", group=_GROUP, severity="warning", for_="15m", subject="gpu", board="node",
         expression=per_gpu('gpuwatch_gpu_health_state{state="degraded"}') + " == 1",
         summary="A GPU works with a flaw.",
         description=f"{WHERE} works, and something is wrong with it.{_REASONS}{HOLDERS} "

@@ -41,7 +41,10 @@ class Frame:
 
 
 class Node(Watched):
-    """A node with its pods. ``broken``: what the sources of attribution say instead, from a time on; ``deaf``: no kernel log."""
+    """A node with its pods. ``broken``: what the sources of attribution say instead, from a time on; ``deaf``: no kernel log.
+
+    Its agent starts at ``begin``, seconds of the scenario.
+    """
 
     def __init__(self, text: str, *, broken: tuple[float, str] | None = None, deaf: bool = False, begin: float = 0.0) -> None:
         self._sources: SimulatedSources | None = None
@@ -50,7 +53,7 @@ class Node(Watched):
         super().__init__(text, read_seconds=STEP_SECONDS)
         self._sources = SimulatedSources(self.scenario, lambda: self.t, now=lambda: self.t)
         self._deaf = deaf
-        self.t = begin
+        self.t = self._began = begin
 
     def merged(self) -> Snapshot:
         """Tagged."""
@@ -60,14 +63,14 @@ class Node(Watched):
         self._sources.offer_pids(pids_of(snapshot))
         return self._tagger.tag(snapshot, self._views(self._sources.view()), self.t)
 
-    def film(self, seconds: float) -> tuple[Frame, ...]:
+    def film(self, seconds: float) -> list[Frame]:
         """One frame a step for that long."""
         exposition, frames = Exposition(None), []
         for _ in range(int(seconds / STEP_SECONDS)):
             self._step()
             frames.append(_frame(exposition.render(self.snapshot, "", "")[0].decode()))
             self.t += STEP_SECONDS
-        return tuple(frames)
+        return frames
 
     def _start(self) -> bool:
         """A new reader listens anew, behind what the one before it has heard."""
@@ -75,7 +78,7 @@ class Node(Watched):
             return False
         heard, self._box = self._log._feed.after, FaultBox()
         feed = _Refused() if self._deaf else self._load().kernel_log(heard)
-        self._log = KernelLog(feed, self._box, started_at=EPOCH, wall=lambda: EPOCH + self.t)
+        self._log = KernelLog(feed, self._box, started_at=EPOCH + self._began, wall=lambda: EPOCH + self.t)
         self._box.set_source("nvml", "")
         return True
 

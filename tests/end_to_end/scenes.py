@@ -33,8 +33,10 @@ class Scene:
     begin: float = 0.0
     deaf: bool = False
     broken: tuple[float, str] | None = None
-    silent_from: float | None = None
-    """From then on the agent does not answer."""
+    silent: tuple[float, float] | None = None
+    """Then the agent does not answer; after it a new one begins."""
+    agents: int = 1
+    """Two, where an old pod and a new one serve the node side by side."""
     extra: str = ""
 
 
@@ -138,12 +140,18 @@ SCENES = (
            "GpuPcieWidthDegraded warning ticket speech/wav"),
     _fault("the driver asks for a reset", _training("{kind: recovery-action, gpu: 1, action: 1, from: 900}"),
            "GpuRecoveryActionRequired critical page speech/wav"),
+    _fault("a GPU is reset when the driver asked for it", _training("{kind: recovery-action, gpu: 1, action: 1, from: 900, until: 3000}"),
+           "GpuRecoveryActionRequired critical page speech/wav"),
+    _fault("a row waits, and the agent starts anew", _training("{kind: remapped-rows, gpu: 1, from: 600, uncorrected: 1, pending: true}"),
+           "GpuXidDrainSoon warning ticket speech/wav", "GpuRowRemapPending warning ticket speech/wav", silent=(3600.0, 3720.0)),
+    _fault("two agents serve a node", _training("{kind: recovery-action, gpu: 1, action: 4, from: 900}"),
+           "GpuRecoveryActionRequired critical page speech/wav", agents=2),
     _fault("MIG without instances", "gpus: [{board: a100-40gb-sxm, mig: []}]", "GpuMigWithoutInstances info digest -"),
     _fault("the driver is missing", _training("{kind: driver-missing}"), "GpuwatchCannotRead critical page -"),
     _fault("the container loses its device files", _training("{kind: cgroup-lost, from: 900}"), "GpuwatchCannotRead critical page -"),
     _fault("the kernel log cannot be read", _training(""), "GpuXidSourceDown warning ticket -", deaf=True),
     _fault("the kubelet does not answer", _training(""), "GpuwatchAttributionFailing warning ticket -", broken=(900.0, "unreachable")),
-    _fault("the agent does not answer", _training(""), "GpuwatchDown warning ticket -", silent_from=900.0),
+    _fault("the agent does not answer", _training(""), "GpuwatchDown warning ticket -", silent=(900.0, SECONDS)),
     _waste("a notebook does nothing", "gpus: [{board: h100-sxm, loads: [{kind: held}]}]" + _NOTEBOOK,
            "GpuJobIdle info job-owner research/bob"),
     _waste("a job waits for its data", "gpus: [{board: h100-sxm, count: 2, loads: [{kind: starved}]}]" + _SEGMENT,
@@ -154,6 +162,8 @@ SCENES = (
            extra='kueue_pending_workloads{cluster_queue="main",status="active"} 3\n'),
     _quiet("a notebook that may idle", "gpus: [{board: h100-sxm, loads: [{kind: held}]}]"
            + _NOTEBOOK.replace("labels:", 'annotations: {gpuwatch/idle-ok: "true"}, labels:')),
+    _quiet("an agent starts anew", _training(""), silent=(3600.0, 3720.0)),
+    _quiet("two agents serve a notebook's node", "gpus: [{board: h100-sxm, loads: [{kind: fp32}]}]" + _NOTEBOOK, agents=2),
     _quiet("an idle node", "gpus: [{board: a100-80gb-sxm}, {board: t4}, {board: v100-sxm2}]"),
     _quiet("healthy training", _training("")),
     _quiet("a T4 at 75 °C", "gpus: [{board: t4, loads: [{kind: matmul}]}]"),

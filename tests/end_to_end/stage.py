@@ -29,6 +29,7 @@ FACTOR = 60.0
 """So much faster than the world: an hour is a minute."""
 _SCRAPE, _EVALUATE = "1s", "500ms"
 _FAILURES = re.compile(r'^prometheus_rule_evaluation_failures_total\{.*;(.*)"\} (\S+)$', re.MULTILINE)
+_MISSED = re.compile(r"^prometheus_rule_group_iterations_missed_total\{.*\} (\S+)$", re.MULTILINE)
 _HELD = re.compile(r"Held by \w+ (\S+) \(pod")
 
 
@@ -50,9 +51,11 @@ class Told:
 class Target:
     """What is scraped under one name."""
 
-    frames: tuple[Frame, ...]
+    frames: tuple[Frame | None, ...]
+    """``None``: the agent does not answer."""
     extra: str = ""
-    silent_from: float | None = None
+    agents: int = 1
+    """Two, where an old pod and a new one serve the same node."""
 
 
 @dataclass
@@ -63,6 +66,8 @@ class Stage:
     began: float = field(default_factory=time.time)
     told: set[Told] = field(default_factory=set)
     payloads: list[dict[str, Any]] = field(default_factory=list)
+    given_up: int = 0
+    """Scrapes that Prometheus did not wait for."""
     prometheus: str = ""
     """Where the Prometheus is."""
 
@@ -78,10 +83,8 @@ class Stage:
     def scrape(self, name: str) -> bytes | None:
         """The exposition of now; ``None`` while the agent does not answer."""
         target = self.targets[name]
-        if target.silent_from is not None and self.now >= target.silent_from:
-            return None
         frame = target.frames[min(int(self.now / STEP_SECONDS), len(target.frames) - 1)]
-        return frame.text(self.wall) + target.extra.encode()
+        return None if frame is None else frame.text(self.wall) + target.extra.encode()
 
     def take(self, payload: dict[str, Any]) -> None:
         """One notification."""
@@ -93,6 +96,12 @@ class Stage:
                 job = f"{labels['namespace']}/{labels['job_name']}" if labels.get("job_name") else _held(alert["annotations"])
                 name, severity = labels["alertname"], labels["severity"]
                 self.told.add(Told(target=labels["cluster"], alert=name, severity=severity, receiver=receiver, job=job))
+
+    @property
+    def late(self) -> int:
+        """Scrapes that were given up and evaluations that were left out, because this machine had no time for them."""
+        metrics = httpx.get(f"{self.prometheus}/metrics").raise_for_status().text
+        return self.given_up + sum(round(float(one[1])) for one in _MISSED.finditer(metrics))
 
     def failed_rules(self) -> dict[str, str]:
         """Rules whose evaluation ever failed, by group, with what the last of them said."""
@@ -145,7 +154,15 @@ def _served(stage: Stage) -> Iterator[int]:
         def log_message(self, *_: object) -> None:
             """Nobody reads it."""
 
-    server = _Server(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        block_on_close = False
+        request_queue_size = 128
+
+        def handle_error(self, *_: object) -> None:
+            stage.given_up += 1
+
+    server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, name="stage")
     thread.start()
     try:
@@ -154,15 +171,6 @@ def _served(stage: Stage) -> Iterator[int]:
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128
-
-    def handle_error(self, *_: object) -> None:
-        """A scrape that was given up: Prometheus counts it."""
 
 
 @contextlib.contextmanager
@@ -178,8 +186,9 @@ def _alertmanager(folder: Path, webhooks: int) -> Iterator[int]:
 def _prometheus(folder: Path, stage: Stage, port: int, alertmanager: int) -> Iterator[None]:
     (folder / "rules.yml").write_text(json.dumps(fast_rules(FACTOR)))
     targets = [
-        {"targets": [f"127.0.0.1:{port}"], "labels": {"__metrics_path__": f"/{name}", "cluster": name, "instance": name, "node": "node-1"}}
-        for name in stage.targets
+        {"targets": [f"127.0.0.1:{port}"], "labels": {"__metrics_path__": f"/{name}", "cluster": name, "instance": agent, "node": "node-1"}}
+        for name, target in stage.targets.items()
+        for agent in ("old", "new")[: target.agents]
     ]
     file, address = folder / "prometheus.yml", free_port()
     body = {

@@ -129,6 +129,12 @@ def test_an_alert_speaks_to_a_person(alert: Alert) -> None:
         assert {"gpu", "model", "node"} <= set(_LABEL.findall(alert.description))
 
 
+def test_no_alert_outlasts_what_silences_it() -> None:
+    """Else the verdict would speak up at each repair, when the alert that names the fault has ended already."""
+    for alert in ALERTS:
+        assert alert.keep_firing == "0s" or alert.name not in {"GpuFailed", "GpuDegraded"}
+
+
 def test_tiers_of_an_alert_differ_in_severity() -> None:
     """Else Prometheus and Alertmanager could not tell them apart."""
     tiers = [(alert.name, alert.severity) for alert in ALERTS]
