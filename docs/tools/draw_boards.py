@@ -38,7 +38,7 @@ body{margin:0;font:13px Roboto,"DejaVu Sans",sans-serif;background:#f1f3f6;color
 .row{position:absolute;font-weight:600;padding:8px 4px;color:#3a4252}
 .panel{position:absolute;background:#fff;border:1px solid #dde1e7;border-radius:3px;overflow:hidden}
 .panel h2{font-size:13px;margin:0;padding:5px 8px 0;height:19px;font-weight:600;white-space:nowrap}.inside{padding:0 6px}
-.stat{display:flex;align-items:center;justify-content:center;font-size:26px;font-weight:600;margin:0 -6px;height:100%}
+.stat{white-space:nowrap;display:flex;align-items:center;justify-content:center;font-size:25px;font-weight:600;margin:0 -6px;height:100%}
 .none{display:flex;align-items:center;justify-content:center;color:#79828f;height:100%;text-align:center;font-size:12px}
 table{border-collapse:collapse;width:100%;font-size:12px}
 .rows th{text-align:left;color:#3566b8;font-weight:600;padding:3px 6px;white-space:nowrap}

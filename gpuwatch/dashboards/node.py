@@ -288,7 +288,7 @@ _HEAT: Final = Row(
             ), maximum=1,
         ),
         _graph(
-            "Held down, by reason", "percentunit", "no GPU counts the time that it is held down",
+            "Held down, by reason", "percentunit", "none was held down, or no GPU counts the time",
             "Share of time in which clocks were held down, by reason. power and software_power_cap are normal under load; the dashed line "
             "is "
             "where GpuHardwareThermalSlowdown begins for the thermal ones.",
@@ -311,7 +311,7 @@ _FAULTS: Final = Row(
             ),
         ),
         _graph(
-            "Memory replaced", "short", "not reported by these GPUs",
+            "Memory replaced", "short", "none was replaced, or not reported by these GPUs",
             "Rows replaced by spare ones (from Ampere on) or pages taken out of use (before). It only grows; new ones come with XIDs 63 "
             "or 64.",
             Query(expression=f"{_each(_gpu('remapped_rows'), 'severity')} > 0", legend="GPU {{gpu}} rows, {{severity}}"),
