@@ -129,9 +129,7 @@ _BANNER: Final = Row(
             kind="stat", title="Held down", width=3, height=4, steps=ANY_IS_ORANGE, empty="no GPU tells its reasons",
             description="GPUs whose clocks are held down now by heat, by the board's own protection or by its power supply. "
             "The power limit is left out.",
-            queries=(Query(
-                expression=f"sum(max by (gpu) ({_gpu('throttle_active', _FAULTY)}))",
-            ),),
+            queries=(Query(expression=f"sum(max by (gpu) ({_gpu('throttle_active', _FAULTY)}))"),),
         ),
         Panel(
             kind="stat", title="NVLinks lost", width=4, height=4, steps=ANY_IS_RED, empty="no NVLink on this node",

@@ -18,8 +18,6 @@ from gpuwatch.dashboards.board import Annotation, Board, Colour, Column, Link, M
 TAG: Final = "gpuwatch"
 COLUMNS: Final = 24
 _SOURCE: Final = shape.DataSourceRef(type_val="prometheus", uid="${datasource}")
-_FEW_SERIES: Final = 16
-"""Legends of more would hide the graph; those stand below it."""
 _HUES: Final[dict[Colour, str]] = {
     "green": "green", "orange": "orange", "red": "red", "blue": "blue", "purple": "purple", "yellow": "super-light-yellow", "text": "text",
 }  # fmt: skip
