@@ -42,6 +42,8 @@ _SLOWDOWN: Final = 'limit="slowdown"'
 _DIE: Final = 'sensor="gpu"'
 _SM: Final = 'clock="sm"'
 _UNCORRECTED: Final = 'severity="uncorrected", scope="volatile"'
+_NUMBER: Final = Column(title="GPU", label="gpu", width=50)
+_FACTS: Final = ("model", "uuid", "serial", "board_part_number", "driver", "vbios", "pci_bus_id", "ecc", "mig_mode")
 _THERMAL: Final = float(DEFAULTS["hardware_thermal"])
 
 
@@ -162,7 +164,7 @@ _GPU_TABLES: Final = Row(
                 Query(expression=f"1000 * max by ({_EACH}) ({_gpu('xid_last_timestamp_seconds')})", column="XID"),
             ),
             columns=(
-                Column(title="GPU", label="gpu", width=50), MODEL_COLUMN, Column(title="Verdict", marks=_STATES, width=90),
+                _NUMBER, MODEL_COLUMN, Column(title="Verdict", marks=_STATES, width=90),
                 _share("Use"), _share("Memory"), _share("Power"),
                 Column(title="Heat", unit="celsius", decimals=0, width=75, marks=(NOT_REPORTED,)),
                 Column(title="Margin", unit="celsius", decimals=0, width=80, marks=(Mark(value="null", text="n/a"),)), _share("Clock"),
@@ -183,10 +185,7 @@ _GPU_TABLES: Final = Row(
             kind="table", title="Why the verdict is not ok", width=12, height=7, empty="no reason is given", sort="GPU",
             description="Each reason with what to do, as docs/health.md explains it. The worst reason makes the verdict.",
             queries=(Query(expression=_each(_gpu("health_reason"), "model", "reason", "action")),),
-            columns=(
-                Column(title="GPU", label="gpu", width=50), MODEL_COLUMN, Column(title="Reason", label="reason"),
-                Column(title="Action", label="action"),
-            ),
+            columns=(_NUMBER, MODEL_COLUMN, Column(title="Reason", label="reason"), Column(title="Action", label="action")),
         ),
         Panel(
             kind="table", title="Alerts about this node", width=12, height=7, empty="none fires, or the rules are not loaded",
@@ -194,7 +193,7 @@ _GPU_TABLES: Final = Row(
             description="Alerts that fire about the node and all of its GPUs.",
             queries=(ranked(_alerts, "alertname, gpu, namespace, job_name"),),
             columns=(
-                SEVERITY_COLUMN, Column(title="Alert", label="alertname"), Column(title="GPU", label="gpu", width=50), NAMESPACE_COLUMN,
+                SEVERITY_COLUMN, Column(title="Alert", label="alertname"), _NUMBER, NAMESPACE_COLUMN,
                 JOB_COLUMN,
             ),
             exempt="an alert about the node has no GPU",
@@ -327,7 +326,7 @@ _FAULTS: Final = Row(
                 Query(expression=_each(_gpu("xid_errors_total"), "model", "xid", "category", "severity"), column="Times"),
             ),
             columns=(
-                Column(title="GPU", label="gpu", width=50), MODEL_COLUMN, Column(title="XID", label="xid", width=70),
+                _NUMBER, MODEL_COLUMN, Column(title="XID", label="xid", width=70),
                 Column(title="Category", label="category"), Column(title="Severity", label="severity"),
                 Column(title="Last", unit="dateTimeFromNow"), Column(title="Times", unit="short", decimals=0),
             ),
@@ -367,13 +366,9 @@ _IDENTITY: Final = Row(
         Panel(
             kind="table", title="Inventory", width=24, height=7, empty="no GPU reported: the agent is away or reads nothing", sort="GPU",
             description="What a vendor asks for. A field is empty where the board does not report it.",
-            queries=(Query(
-                expression=_each(
-                    _INFO, "model", "uuid", "serial", "board_part_number", "driver", "vbios", "pci_bus_id", "ecc", "mig_mode",
-                ),
-            ),),
+            queries=(Query(expression=_each(_INFO, *_FACTS)),),
             columns=(
-                Column(title="GPU", label="gpu", width=50), MODEL_COLUMN, Column(title="UUID", label="uuid"),
+                _NUMBER, MODEL_COLUMN, Column(title="UUID", label="uuid"),
                 Column(title="Serial", label="serial"), Column(title="Part", label="board_part_number"),
                 Column(title="Driver", label="driver"), Column(title="VBIOS", label="vbios"), Column(title="PCI", label="pci_bus_id"),
                 Column(title="ECC", label="ecc", width=90), Column(title="MIG", label="mig_mode", width=90),
