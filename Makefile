@@ -7,7 +7,7 @@ PORT ?= 9838
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test tools lint format typecheck layers generated check lock manifests stubs bench clean
+.PHONY: help setup demo test tools lint format typecheck layers generated check lock manifests stubs pictures bench clean
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -55,6 +55,9 @@ manifests: $(READY) tools ## Render deploy/manifests from the chart anew.
 
 stubs: $(READY) ## Make the modules of gpuwatch/kube/*.proto anew.
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. gpuwatch/kube/*.proto
+
+pictures: $(READY) tools ## Draw the pictures of the boards for the documents anew.
+	@$(BIN)/python docs/tools/draw_boards.py
 
 bench: $(READY) ## Measure; nothing here passes or fails.
 	@$(BIN)/python bench/read_pass.py

@@ -193,8 +193,13 @@ def check(settings: Settings, simulation: Simulation | None, form: str) -> int:
 def generate(root: Path, *, check_only: bool) -> int:
     """Write the generated documents of the source tree (for contributors)."""
     from gpuwatch import generate as generator
+    from gpuwatch.dashboards.pack import SdkMissingError
 
-    for path in (changed := generator.generate(root, check=check_only)):
+    try:
+        changed = generator.generate(root, check=check_only)
+    except SdkMissingError as error:
+        raise click.ClickException(str(error)) from None
+    for path in changed:
         click.echo(f"{path} {'differs; run: gpuwatch generate' if check_only else 'written'}")
     return EXIT_FAILED if check_only and changed else EXIT_OK
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuwatch.chart.values_schema import values_schema
+from gpuwatch.dashboards.pack import board_files
 from gpuwatch.health.reference import health_page
 from gpuwatch.metrics.catalog import GPU_LABELS, METRICS, MIG_LABELS, NODE_LABELS, Metric
 from gpuwatch.rules import alertmanager, pack
@@ -45,6 +46,7 @@ def generate(root: Path, *, check: bool) -> list[str]:
 
     Raises:
         OSError: a file or its directory cannot be read or written.
+        SdkMissingError: the Grafana SDK, which draws the boards, is not installed.
         ValueError: a runbook has no place for its table of XIDs.
     """
     differing = []
@@ -70,6 +72,7 @@ def _files() -> dict[str, str]:
         "deploy/manifests/alertmanager-example.yaml": alertmanager.example(),
         "deploy/helm/gpuwatch/files/rules.yaml": pack.chart_file(),
         "deploy/helm/gpuwatch/values.schema.json": values_schema(),
+        **board_files(),
     }
 
 

@@ -26,6 +26,7 @@ from promql_parser import (
     parse,
 )
 
+from gpuwatch.dashboards.query import PRICE
 from gpuwatch.metrics.catalog import METRICS
 from gpuwatch.rules.alert import placed
 from gpuwatch.rules.recording import RECORDINGS
@@ -41,8 +42,14 @@ OUTSIDE = {
     "kube_pod_status_phase": TARGET | {"namespace", "pod", "uid", "phase"},
     "kueue_pending_workloads": TARGET | {"cluster_queue", "status"},
     "ALERTS": None,
+    "scrape_duration_seconds": TARGET | {"node"},
+    "scrape_samples_scraped": TARGET | {"node"},
+    "process_cpu_seconds_total": TARGET | {"node"},
+    "process_resident_memory_bytes": TARGET | {"node"},
+    "process_start_time_seconds": TARGET | {"node"},
+    PRICE: frozenset({"model"}),
 }
-"""The few series of others that rules and runbooks may read."""
+"""The few series of others that rules, runbooks and boards may read."""
 _NONE: frozenset[str] = frozenset()
 _QUERY = re.compile(r'query \(printf "((?:[^"\\]|\\.)*)"|query "((?:[^"\\]|\\.)*)"')
 
@@ -126,10 +133,13 @@ def _series(name: str) -> Labels:
 
 def _aggregated(node: AggregateExpr) -> Labels:
     inner = _labels(node.expr)
+    choosing = str(node.op) in ("topk", "bottomk")
     if node.modifier is None:
-        return _NONE
+        return inner if choosing else _NONE
     named = frozenset(node.modifier.labels)
     _require(named, inner, "an aggregation has no label")
+    if choosing:
+        return inner
     if node.modifier.type == AggModifierType.By:
         return named
     return None if inner is None else inner - named
