@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch import __version__
+from gpuwatch.config import load
 
 ROOT = Path(__file__).parents[1]
 COMPILERS = ("gcc", "g++", "build-essential", "clang", "cargo", "make", "-dev")
@@ -143,6 +144,14 @@ def test_runtime_lock_is_part_of_the_development_lock() -> None:
         for name in ("runtime.txt", "dev.txt")
     )
     assert runtime <= development
+
+
+def test_service_unit_listens_only_where_it_may() -> None:
+    """Without the right to read the kernel log the service does not try, or GpuXidSourceDown would fire on every sound machine."""
+    text = (ROOT / "deploy" / "systemd" / "gpuwatch.service").read_text(encoding="utf-8")
+    environment = dict(re.findall(r"^Environment=(\w+)=(.*)$", text, flags=re.MULTILINE))
+    assert "\nCapabilityBoundingSet=\n" in text
+    assert load(None, environment=environment).read.kernel_log == ""
 
 
 def test_service_unit_is_valid(tmp_path: Path) -> None:
