@@ -56,8 +56,9 @@ manifests: $(READY) tools ## Render deploy/manifests from the chart anew.
 stubs: $(READY) ## Make the modules of gpuwatch/kube/*.proto anew.
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. gpuwatch/kube/*.proto
 
-pictures: $(READY) tools ## Draw the pictures of the boards for the documents anew.
+pictures: $(READY) tools ## Draw the pictures of the documents anew.
 	@$(BIN)/python docs/tools/draw_boards.py
+	@$(BIN)/python docs/tools/draw_page.py
 
 bench: $(READY) ## Measure; nothing here passes or fails.
 	@$(BIN)/python bench/read_pass.py

@@ -1,6 +1,6 @@
 """Makes the pictures of the page and of ``gpuwatch top``: a simulated node of which something can be seen, in a real Chromium.
 
-    .venv/bin/python docs/pictures.py
+    .venv/bin/python docs/tools/draw_page.py
 
 It takes six minutes: the curves of the page need five of them. Look at each picture before you commit it.
 """
@@ -21,7 +21,7 @@ from gpuwatch.top.agents import Access, http_source
 from gpuwatch.top.display import Session, Wish
 from gpuwatch.top.watching import Watching
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from browser import browser  # noqa: E402
