@@ -24,6 +24,15 @@ _TEXT_MAP: Final[Schema] = {"type": "object", "additionalProperties": _TEXT}
 _LABELS: Final[Schema] = _TEXT_MAP | {
     "propertyNames": {"not": {"pattern": r"^(app\.kubernetes\.io/(name|instance|component|version|part-of|managed-by)|helm\.sh/chart)$"}}
 }
+# Parts of the names of objects, a Service's among them.
+_NAME: Final[Schema] = {"type": "string", "pattern": r"^([a-z]([-a-z0-9]*[a-z0-9])?)?$"}
+_NAMESPACE: Final[Schema] = {"type": "string", "pattern": r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$"}
+# What says which alert it is, and what has a value of its own here.
+_ALERT_LABELS: Final[Schema] = _TEXT_MAP | {
+    "propertyNames": {"pattern": "^[a-zA-Z_][a-zA-Z0-9_]*$", "not": {"enum": ["alertname", "severity"]}}
+}
+# Of what the chart makes pods anew by, there is one.
+_POD_ANNOTATIONS: Final[Schema] = _TEXT_MAP | {"propertyNames": {"not": {"enum": ["checksum/config"]}}}
 _PULL_SECRETS: Final[Schema] = {"type": "array", "items": {"anyOf": [_TEXT, section({"name": _TEXT}, required=["name"])]}}
 _PROMETHEUS_DURATION: Final[Schema] = {"type": "string", "pattern": r"^(|([0-9]+(ms|s|m|h|d|w|y))+)$"}
 _ABSOLUTE: Final[Schema] = {"type": "string", "pattern": r"^(|/.*)$"}
@@ -61,9 +70,9 @@ def values_schema() -> str:
 
 def _naming() -> Schema:
     return {
-        "nameOverride": _TEXT,
-        "fullnameOverride": _TEXT,
-        "namespaceOverride": _TEXT,
+        "nameOverride": _NAME,
+        "fullnameOverride": _NAME,
+        "namespaceOverride": _NAMESPACE,
         "commonLabels": _LABELS,
         "image": section(
             {
@@ -109,7 +118,7 @@ def _running() -> Schema:
         "serviceAccount": section({"create": _SWITCH, "name": _TEXT, "annotations": _TEXT_MAP}),
         "rbac": section({"create": _SWITCH}),
         "podLabels": _LABELS,
-        "podAnnotations": _TEXT_MAP,
+        "podAnnotations": _POD_ANNOTATIONS,
         "podSecurityContext": _OPEN,
         "securityContext": _OPEN,
         "extraArgs": _TEXTS,
@@ -142,7 +151,7 @@ def _watching() -> Schema:
                 "thresholds": {"type": "object", "additionalProperties": {"type": ["string", "number"]}},
                 "disabled": _TEXTS,
                 "severity": {"type": "object", "additionalProperties": {"enum": ["critical", "warning", "info"]}},
-                "alertLabels": _TEXT_MAP,
+                "alertLabels": _ALERT_LABELS,
             }
         ),
         "dashboards": section(
