@@ -16,6 +16,8 @@ _INDEX: Final = ("cluster", "node", "gpu")
 _NODE: Final = ("cluster", "node")
 _JOB: Final = ("cluster", "namespace", "job_kind", "job_name")
 _OF_A_GPU: Final = ('gpu=~".+"', 'uuid=~".+"')
+_SAID_OF_LOST: Final = 'alertname!~"GpuLost|GpuRecoveryActionRequired"'
+"""What the driver asks for silences XID 79 and is told itself, or the three would silence each other in a circle."""
 _BY_VERDICT: Final = 'alertname=~"GpuFailed|GpuDegraded"'
 
 
@@ -38,18 +40,28 @@ def _same_fault(alert: str, xid: str) -> Inhibition:
     )
 
 
+def _follows(alert: str, xid: str) -> Inhibition:
+    """The state is told minutes after the XID has woken somebody, whose alert stays until the repair."""
+    return Inhibition(
+        why=f"XID {xid} has told of it before {alert} can: one fault, one page.",
+        source=('alertname="GpuXidCritical"', f'xid="{xid}"'),
+        target=(f'alertname="{alert}"', 'severity="critical"'),
+        equal=_GPU,
+    )
+
+
 INHIBITIONS: Final = (
     Inhibition(
-        why="A lost GPU has no other fault worth a word.",
-        source=('alertname="GpuLost"', 'uuid=~".+"'), target=('alertname!="GpuLost"', *_OF_A_GPU), equal=_GPU,
+        why="A lost GPU has no other fault worth a word, but for the XID that says the same.",
+        source=('alertname="GpuLost"', 'uuid=~".+"'), target=(_SAID_OF_LOST, 'xid!="79"', *_OF_A_GPU), equal=_GPU,
     ),
     Inhibition(
         why="The same where the GPU was lost before its UUID was read: then its number must do.",
-        source=('alertname="GpuLost"', 'uuid=""'), target=('alertname!="GpuLost"', 'gpu=~".+"'), equal=_INDEX,
+        source=('alertname="GpuLost"', 'uuid=""'), target=(_SAID_OF_LOST, 'xid!="79"', 'gpu=~".+"'), equal=_INDEX,
     ),
     Inhibition(
         why="The same for what is said of a number without a UUID.",
-        source=('alertname="GpuLost"',), target=('alertname!="GpuLost"', 'gpu=~".+"', 'uuid=""'), equal=_INDEX,
+        source=('alertname="GpuLost"',), target=(_SAID_OF_LOST, 'xid!="79"', 'gpu=~".+"', 'uuid=""'), equal=_INDEX,
     ),
     Inhibition(
         why="The driver's own verdict goes before every table of ours.",
@@ -79,7 +91,8 @@ INHIBITIONS: Final = (
         source=('alertname="GpuXidCritical"', 'xid=~"48|95|140"'), target=('alertname="GpuEccUncorrectable"',), equal=_GPU,
     ),
     _same_fault("GpuRowRemapFailed", "64"),
-    _same_fault("GpuNvlinkDown", "74"),
+    _follows("GpuLost", "79"),
+    _follows("GpuNvlinkDown", "74"),
     Inhibition(
         why="A row that cannot be replaced is worse than one that waits, or than few that are left.",
         source=('alertname="GpuRowRemapFailed"',), target=('alertname=~"GpuRowRemapPending|GpuRowRemapSparesLow"', *_OF_A_GPU), equal=_GPU,

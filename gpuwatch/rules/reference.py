@@ -39,9 +39,10 @@ added after the rules; then each cluster evaluates its own). Without kube-state-
 
 ## Alertmanager
 
-`deploy/manifests/alertmanager-example.yaml` holds the inhibition rules (a lost GPU silences everything else that is said of it, an alert
-that names a fault silences the verdict, and so on, each with its reason) and routes: `critical` to a pager, `warning` to a tracker,
-`info` with a namespace to that namespace's team. Take the inhibition rules over as they are.
+`deploy/manifests/alertmanager-example.yaml` holds the inhibition rules (a lost GPU silences what else is said of it, an XID that woke
+somebody silences the state that it announced, an alert that names a fault silences the verdict, and so on, each with its reason) and
+routes: `critical` to a pager, `warning` to a tracker, `info` with a namespace to that namespace's team.
+Take the inhibition rules over as they are.
 """
 _ABOUT_THRESHOLDS: Final = """\
 ## Thresholds

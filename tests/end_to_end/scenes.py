@@ -103,8 +103,7 @@ gpus:
 """
 
 SCENES = (
-    _fault("a GPU falls off the bus", _training("{kind: gpu-lost, gpu: 1, from: 900}"),
-           "GpuXidCritical critical page speech/wav", "GpuLost critical page speech/wav"),
+    _fault("a GPU falls off the bus", _training("{kind: gpu-lost, gpu: 1, from: 900}"), "GpuXidCritical critical page speech/wav"),
     _fault("a driver call hangs", _training("{kind: hang, gpu: 1, from: 900}"), "GpuLost critical page speech/wav"),
     _fault("XID 79 alone", _training("{kind: xid, code: 79, gpu: 1, from: 900}"),
            "GpuXidCritical critical page speech/wav"),
@@ -133,7 +132,7 @@ SCENES = (
            "GpuJobStraggler info team-language speech/wav"),
     _fault("the chassis brakes a node", _training("{kind: power-brake, from: 900}"), "GpuPowerBrake critical page -"),
     _fault("an NVLink goes down", _training("{kind: nvlink-down, gpu: 1, link: 3, from: 900}"),
-           "GpuXidCritical critical page speech/wav", "GpuNvlinkDown critical page speech/wav"),
+           "GpuXidCritical critical page speech/wav"),
     _fault("PCIe loses lanes", _training("{kind: pcie-width, gpu: 1, width: 4, from: 900}", "l40s"),
            "GpuPcieWidthDegraded warning ticket speech/wav"),
     _fault("the driver asks for a reset", _training("{kind: recovery-action, gpu: 1, action: 1, from: 900}"),

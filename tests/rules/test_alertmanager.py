@@ -95,7 +95,14 @@ def test_a_page_is_never_silenced_by_less() -> None:
 
 LOST = named("GpuLost")
 CASES = [
-    ("a lost GPU silences what is said of it", LOST, named("GpuXidCritical", xid="79"), True),
+    ("a lost GPU silences what is said of it", LOST, named("GpuXidCritical", xid="119"), True),
+    ("but not the XID that told of it first", LOST, named("GpuXidCritical", xid="79"), False),
+    ("which has woken somebody already", named("GpuXidCritical", xid="79"), LOST, True),
+    ("nor what the driver asks for, which silences that XID", LOST, named("GpuRecoveryActionRequired"), False),
+    ("about this GPU", named("GpuXidCritical", xid="79", gpu="1", uuid="GPU-1"), LOST, False),
+    ("as another XID has not", named("GpuXidCritical", xid="119"), LOST, False),
+    ("an XID about links has told of them", named("GpuXidCritical", xid="74"), named("GpuNvlinkDown"), True),
+    ("and not of a neighbour's", named("GpuXidCritical", xid="74"), named("GpuNvlinkDown", gpu="1", uuid="GPU-1"), False),
     ("also its waste", LOST, named("GpuJobStraggler", "info"), True),
     ("not its neighbour", LOST, named("GpuXidCritical", xid="79", gpu="1", uuid="GPU-1"), False),
     ("not another GPU that has its number now", LOST, named("GpuEccUncorrectable", uuid="GPU-9"), False),
@@ -114,7 +121,6 @@ CASES = [
     ("of the same GPU", named("GpuNvlinkErrors"), named("GpuNvlinkErrors", "warning", gpu="1", uuid="GPU-1"), False),
     ("a dead GPU the links of its peers", LOST, named("GpuNvlinkDown", gpu="1", uuid="GPU-1"), True),
     ("also by its XID", named("GpuXidCritical", xid="79"), named("GpuNvlinkDown", gpu="1", uuid="GPU-1"), True),
-    ("but an XID about links is none", named("GpuXidCritical", xid="74"), named("GpuNvlinkDown"), False),
     ("the brake what it does to clocks", {**named("GpuPowerBrake"), "gpu": "", "uuid": ""}, named("GpuClocksStuckLow", "warning"), True),
     ("and to jobs", {**named("GpuPowerBrake"), "gpu": "", "uuid": ""}, named("GpuJobStraggler", "info"), True),
     ("no reading, no news", {**named("GpuwatchCannotRead"), "gpu": "", "uuid": ""}, named("GpuHealthUnknown", "warning"), True),
