@@ -49,8 +49,8 @@ The whole table is `gpuwatch/health/xid.csv`. `health.xid_overrides` changes the
 45 alone is noise. 171 and 172 are details of a 48. 63 is judged by the flag that something waits for a reset. 74 within five
 minutes of a peer's 48, 62, 79 or 119 is taken for its echo. 144 to 150 are judged by whether their text says fatal. A number that
 is not in the table is a ticket: watch. An XID stops to count when the GPU was reset, or after the times above.
-One from before the agent started counts no more when the driver shows that a reset came since: it asks for nothing, or its count of
-uncorrected errors began anew.
+One of severity page from before the agent started counts no more when the driver shows that a reset came since: it asks for
+nothing, or its count of uncorrected errors began anew.
 
 """
 

@@ -29,7 +29,7 @@ def xid_signs(evidence: Evidence, overrides: Mapping[int, XidPolicy]) -> Iterato
     seen = {one.code: one for one in evidence.xids}
     wanted = _ACTIONS.get(recovery_wanted(evidence))
     for code in sorted(seen):
-        if code and not _is_covered(seen[code], seen, evidence):
+        if code and not _is_covered(seen[code], seen, evidence) and not _is_mended(seen[code], evidence, overrides):
             found = _judged(seen[code], evidence, overrides)
             if evidence.at - seen[code].last_at <= _HOLD[found.severity]:
                 # The driver's own wish goes before the table; it never makes an XID lighter.
@@ -43,8 +43,6 @@ def xid_signs(evidence: Evidence, overrides: Mapping[int, XidPolicy]) -> Iterato
 def _is_covered(one: XidSeen, seen: Mapping[int, XidSeen], evidence: Evidence) -> bool:
     """Something else already tells what this XID tells."""
     code = one.code
-    if one.replayed and _was_reset_since(code, evidence):
-        return True
     if code == CLEANUP:
         return any(other.code != CLEANUP and _is_beside(one, other) for other in seen.values())
     if code in _DETAILS_OF:
@@ -58,12 +56,12 @@ def _is_covered(one: XidSeen, seen: Mapping[int, XidSeen], evidence: Evidence) -
     return end is not None and end.last_at >= one.last_at
 
 
-def _was_reset_since(code: int, evidence: Evidence) -> bool:
-    """Whether the driver shows that an XID from before the agent started is over: agents are stopped for a reset, and miss it."""
-    if not evidence.read or evidence.ecc_uncorrected:
+def _is_mended(one: XidSeen, evidence: Evidence, overrides: Mapping[int, XidPolicy]) -> bool:
+    """The driver shows that a grave XID from before the agent started is over: agents are stopped for a reset, and miss it."""
+    if not one.replayed or not evidence.read or evidence.ecc_uncorrected or policy_of(one.code, overrides).severity != "page":
         return False
     # Volatile counters begin anew with a reset, and such an XID raises them.
-    return (code in _LOST_DATA and evidence.ecc_uncorrected == 0) or evidence.recovery_action == 0
+    return (one.code in _LOST_DATA and evidence.ecc_uncorrected == 0) or evidence.recovery_action == 0
 
 
 def _is_beside(one: XidSeen, other: XidSeen) -> bool:
