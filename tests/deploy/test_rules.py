@@ -78,6 +78,16 @@ def test_every_alert_can_be_left_out(tmp_path: Path) -> None:
     check(groups, tmp_path)
 
 
+def test_tiers_of_one_severity_stay_two_alerts(tmp_path: Path) -> None:
+    """An alert with two tiers, given one severity, leaves two alerts that Alertmanager tells apart; one without is as it was."""
+    severity = {"GpuHardwareThermalSlowdown": "warning", "GpuNodeWithoutAgent": "info"}
+    groups = groups_of(objects(*given({"prometheusRule": {"enabled": True, "severity": severity}}, tmp_path)))
+    check(groups, tmp_path)
+    labels = [rule["labels"] for rule in alerts(groups, "GpuHardwareThermalSlowdown")]
+    assert labels == [{"severity": "warning", "tier": tier} for tier in ("critical", "warning")]
+    assert [rule["labels"] for rule in alerts(groups, "GpuNodeWithoutAgent")] == [{"severity": "info"}]
+
+
 def test_every_threshold_can_be_changed(tmp_path: Path) -> None:
     """Each threshold takes another value of its kind, as a number or as text; promtool takes the rules."""
     changed: dict[str, object] = {}
@@ -88,6 +98,18 @@ def test_every_threshold_can_be_changed(tmp_path: Path) -> None:
     groups = groups_of(objects(*given({"prometheusRule": {"enabled": True, "thresholds": changed}}, tmp_path)))
     assert groups == filled(PACK["groups"], {name: str(value) for name, value in changed.items()})
     check(groups, tmp_path)
+
+
+def test_prices_become_series(tmp_path: Path) -> None:
+    """The cost panels read the operator's own prices, one series a model; without prices there is no such group."""
+    prices = {"NVIDIA H200": 3.5, "Tesla T4": 0.25}
+    groups = groups_of(objects(*given({"prometheusRule": {"enabled": True, "pricesPerHour": prices}}, tmp_path)))
+    check(groups, tmp_path)
+    assert [(rule["record"], rule["labels"]["model"], rule["expr"]) for rule in groups[-1]["rules"]] == [
+        (PRICE, "NVIDIA H200", "vector(3.5)"),
+        (PRICE, "Tesla T4", "vector(0.25)"),
+    ]
+    assert PRICE not in str(groups_of(objects(*given({"prometheusRule": {"enabled": True}}, tmp_path))))
 
 
 def test_large_and_small_numbers_stay_numbers(tmp_path: Path) -> None:

@@ -56,12 +56,24 @@
 {{- end -}}
 {{- if .alert -}}
 {{- range $key, $text := $own.alertLabels }}{{ $_ := set $rule.labels $key $text }}{{ end -}}
-{{- with index $own.severity .alert }}{{ $_ := set $rule.labels "severity" . }}{{ end -}}
+{{- if hasKey $own.severity .alert -}}
+{{- /* Two tiers of one severity would be one alert to Alertmanager, which ends when either does. */ -}}
+{{- if gt (sub (len $known) (len (without $known .alert))) 1 }}{{ $_ := set $rule.labels "tier" .labels.severity }}{{ end -}}
+{{- $_ := set $rule.labels "severity" (index $own.severity .alert) -}}
+{{- end -}}
 {{- end -}}
 {{- $rules = append $rules $rule -}}
 {{- end -}}
 {{- end -}}
 {{- if $rules }}{{ $groups = append $groups (dict "name" .name "rules" $rules) }}{{ end -}}
+{{- end -}}
+{{- with $own.pricesPerHour -}}
+{{- $rules := list -}}
+{{- range $model, $price := . -}}
+{{- $record := dict "record" "gpuwatch:gpu_price_dollars_per_hour:info" "expr" (printf "vector(%v)" $price) "labels" (dict "model" $model) -}}
+{{- $rules = append $rules $record -}}
+{{- end -}}
+{{- $groups = append $groups (dict "name" "gpuwatch-prices" "rules" $rules) -}}
 {{- end -}}
 {{- toYaml $groups -}}
 {{- end -}}
