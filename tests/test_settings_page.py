@@ -71,7 +71,7 @@ def test_the_values_of_the_chart_set_all_at_once(tmp_path: Path) -> None:
     """Every ``config.…`` on the page, given another value than the default, arrives in the settings of an agent of the chart."""
     below_config = {path: re.match(r"`config\.([a-z_.]+)`", place) for path, (_, place) in PLACES.items()}
     assert {path for path, place in below_config.items() if place is None} == {"node_name", "server.web_config_file"}
-    values: dict[str, Any] = {"hostPID": True}
+    values: dict[str, Any] = {"hostPID": True, "kernelLog": {"enabled": True}}
     for path, place in below_config.items():
         if place:
             section, _, name = place[1].partition(".")

@@ -67,8 +67,9 @@ def kind(found: Iterable[Object], name: str) -> list[Object]:
 
 
 def only(found: Iterable[Object], name: str) -> Object:
-    """The one object of a kind that is no test."""
-    [one] = [one for one in kind(found, name) if "helm.sh/hook" not in one["metadata"].get("annotations", {})]
+    """The one object of a kind that is no test and no board."""
+    others = [one for one in kind(found, name) if "-board-" not in one["metadata"]["name"]]
+    [one] = [one for one in others if "helm.sh/hook" not in one["metadata"].get("annotations", {})]
     return one
 
 

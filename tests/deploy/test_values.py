@@ -41,7 +41,7 @@ EXCEPTIONS = {
 
 def rendered(found: list[dict[str, Any]], folder: Path) -> Settings:
     """The settings with which the agent starts from the ConfigMap, as it is mounted, and the container's own environment."""
-    [(name, text)] = only([one for one in found if "-board-" not in one["metadata"]["name"]], "ConfigMap")["data"].items()
+    [(name, text)] = only(found, "ConfigMap")["data"].items()
     [mount] = [mount for mount in container_of(found)["volumeMounts"] if mount["name"] == "config"]
     assert f"{mount['mountPath']}/{name}" == "/etc/gpuwatch/config.yaml"
     file = folder / name
@@ -79,7 +79,7 @@ def test_every_setting_arrives(tmp_path: Path) -> None:
         if path not in FROM_ELSEWHERE:
             section, _, name = path.rpartition(".")
             config.setdefault(section, {})[name] = EXCEPTIONS.get(path, OTHER[key.kind])
-    found = objects(*given({"config": config, "hostPID": True}, tmp_path))
+    found = objects(*given({"config": config, "hostPID": True, "kernelLog": {"enabled": True}}, tmp_path))
     settings = rendered(found, tmp_path)
     assert yaml.safe_load(only(found, "ConfigMap")["data"]["config.yaml"]) == json.loads(json.dumps(config))
     for path, key in KEYS.items():
