@@ -152,6 +152,7 @@ def _watching() -> Schema:
                 "disabled": _TEXTS,
                 "severity": {"type": "object", "additionalProperties": {"enum": ["critical", "warning", "info"]}},
                 "alertLabels": _ALERT_LABELS,
+                "pricesPerHour": {"type": "object", "additionalProperties": {"type": "number", "minimum": 0}},
             }
         ),
         "dashboards": section(

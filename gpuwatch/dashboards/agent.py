@@ -40,7 +40,7 @@ def _of(part: str, metric: str, labels: str = "reason") -> str:
 
 _AGE: Final = f"time() - max by ({_NODE}) ({_agent('last_read_timestamp_seconds', _FAST)})"
 _ERRORS: Final = _each(f"rate({_agent('nvml_errors_total')}[{INTERVAL}])", "call", "error")
-_GPU_NODES: Final = f'max by ({_NODE}) (kube_node_status_allocatable{{{_NODES}, resource=~"nvidia_com_(gpu.*|mig_.+)"}}) > 0'
+_GPU_NODES: Final = f'max by ({_NODE}) (kube_node_status_allocatable{{{_NODES}, resource=~"nvidia_com_(gpu(_.+)?|mig_.+)"}}) > 0'
 _WITHOUT: Final = f"{_GPU_NODES} unless on ({_NODE}) {_agent('build_info')}"
 _FAULTS: Final = " or ".join(
     (

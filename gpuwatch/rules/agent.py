@@ -34,7 +34,7 @@ AGENT: Final = (
     ),
     Alert(
         name="GpuNodeWithoutAgent", group=_GROUP, severity="warning", for_="15m", subject="node", board="agent",
-        expression=f'max by ({_NODE}) (kube_node_status_allocatable{{resource=~"nvidia_com_(gpu.*|mig_.+)"}}) > 0 '
+        expression=f'max by ({_NODE}) (kube_node_status_allocatable{{resource=~"nvidia_com_(gpu(_.+)?|mig_.+)"}}) > 0 '
         f'unless on ({_NODE}) gpuwatch_build_info unless on ({_NODE}) up{{job="${{job}}"}}',
         summary="A node with GPUs runs no gpuwatch.",
         description="{{ $labels.node }} offers {{ $value }} GPUs or MIG instances and no agent there is scraped. "

@@ -138,9 +138,10 @@ VALUES = {name: content for name, content in FILES.items() if name.endswith("val
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory as a reader has it: the source tree's ``deploy``, and the files of the pages beside it."""
+    """A directory as a reader has it: the source tree's ``deploy`` and ``dashboards``, and the files of the pages beside it."""
     place = tmp_path_factory.mktemp("reader")
-    shutil.copytree(ROOT / "deploy", place / "deploy")
+    for name in ("deploy", "dashboards"):
+        shutil.copytree(ROOT / name, place / name)
     for name, content in FILES.items():
         (place / name).parent.mkdir(exist_ok=True)
         (place / name).write_text(content, encoding="utf-8")

@@ -11,9 +11,11 @@ import pytest
 import yaml
 
 from deploy.helm import CHART, HELMS, Object, given, objects, of_ci, only, refusal
+from gpuwatch.rules.pack import rule_file
 
 ON = ("--set", "prometheusRule.enabled=true")
 PACK = yaml.safe_load((CHART / "files" / "rules.yaml").read_text())
+PRICE = "gpuwatch:gpu_price_dollars_per_hour:info"
 _PLACE = re.compile(r"\$\{(\w+)\}")
 
 
@@ -100,6 +102,12 @@ def test_every_threshold_can_be_changed(tmp_path: Path) -> None:
     check(groups, tmp_path)
 
 
+@pytest.mark.parametrize("helm", HELMS)
+def test_the_chart_has_the_generated_rules(helm: str) -> None:
+    """Without values of one's own they are those of deploy/manifests/prometheus-rules.yaml, rule for rule."""
+    assert groups_of(objects(*ON, helm=helm)) == yaml.safe_load(rule_file())["groups"]
+
+
 def test_prices_become_series(tmp_path: Path) -> None:
     """The cost panels read the operator's own prices, one series a model; without prices there is no such group."""
     prices = {"NVIDIA H200": 3.5, "Tesla T4": 0.25}
@@ -109,7 +117,7 @@ def test_prices_become_series(tmp_path: Path) -> None:
         (PRICE, "NVIDIA H200", "vector(3.5)"),
         (PRICE, "Tesla T4", "vector(0.25)"),
     ]
-    assert PRICE not in str(groups_of(objects(*given({"prometheusRule": {"enabled": True}}, tmp_path))))
+    assert PRICE not in str(groups_of(objects(*ON)))
 
 
 def test_large_and_small_numbers_stay_numbers(tmp_path: Path) -> None:
