@@ -21,7 +21,7 @@ RUN ["/opt/build/bin/pip", "wheel", "--no-deps", "--no-build-isolation", "--no-i
 RUN ["/opt/build/bin/pip", "--python", "/opt/gpuwatch/bin/python", "install", "--no-compile", "--no-deps", "--no-index", "--find-links", "/wheel", "gpuwatch"]
 # Compiled files that hold the hash of their source instead of its time: two builds give the same bytes, and a file system that cannot be
 # written is no slower.
-RUN ["/opt/gpuwatch/bin/python", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "/opt/gpuwatch/lib"]
+RUN ["/opt/gpuwatch/bin/python", "-m", "compileall", "-q", "-f", "--invalidation-mode", "unchecked-hash", "/opt/gpuwatch/lib"]
 
 FROM ${PYTHON_IMAGE}
 ARG REVISION=unknown

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -99,8 +100,15 @@ class Browser:
 @contextlib.contextmanager
 def browser(home: Path) -> Iterator[Browser]:
     """A started browser; all that it leaves stays below ``home``."""
+    # It opens a socket below TMPDIR, whose path must be short.
+    with tempfile.TemporaryDirectory() as short, _started(home, short) as tab:
+        yield tab
+
+
+@contextlib.contextmanager
+def _started(home: Path, short: str) -> Iterator[Browser]:
     ours, theirs = os.pipe(), os.pipe()
-    places = {name: str(home) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "TMPDIR")}
+    places = {name: str(home) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")} | {"TMPDIR": short}
     flags = [*_FLAGS, f"--user-data-dir={home / 'profile'}", "--remote-debugging-pipe", "about:blank"]
     process = subprocess.Popen(
         # The browser reads commands from file 3 and answers on file 4.
