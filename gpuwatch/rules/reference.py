@@ -35,7 +35,8 @@ The same rules in three forms, for Prometheus 2.42 and newer:
 - `deploy/helm/gpuwatch/files/rules.yaml`: what the chart fills in. There each threshold is a value.
 
 Scrape with `honor_labels: true` and at least once a minute. The label `cluster` is used where you have it (as an external label it is
-added after the rules; then each cluster evaluates its own). Without kube-state-metrics {kube} stay silent, without Kueue {kueue}.
+added after the rules; then each cluster evaluates its own).
+Without kube-state-metrics {kube} stay silent, without Kueue {kueue}.
 
 ## Alertmanager
 
