@@ -46,7 +46,8 @@ _SCRAPES_APART = "Every window must hold at least four scrapes; with an interval
 THRESHOLDS: Final = (
     _own("job", "gpuwatch", "label", "The value of the label job under which Prometheus scrapes the agents.",
          "Set it to what your scrape configuration says."),
-    _own("runbooks", DOCUMENTS, "address", "Where the runbooks are, without a slash at the end. The default is where the project means to publish them.",
+    _own("runbooks", DOCUMENTS, "address",
+         "Where the runbooks are, without a slash at the end. The default is where the project means to publish them.",
          "A copy of docs/alerts of your own: until then, and where nobody can reach the Internet."),
     _own("grafana", "", "address", "Where Grafana is, without a slash at the end; empty gives links relative to it.",
          "The address that people open."),
