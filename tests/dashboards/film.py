@@ -43,7 +43,7 @@ class FilmedNode(Node):
         self.t += STEP_SECONDS
 
     def _of_the_scrape(self, count: int) -> dict[str, float]:
-        """What Prometheus knows of a scrape, and the process of itself: of the size that was measured on a node of eight GPUs."""
+        """What Prometheus tells of a scrape and the process of itself; these numbers are made up."""
         return {
             "up": 1,
             "scrape_samples_scraped": count,
