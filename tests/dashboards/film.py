@@ -10,58 +10,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, TextIO
 
-import msgspec
-
 from dashboards.demo_fleet import CLUSTER, DEAF_KUBELET, NODES, SECONDS, WITHOUT_AGENT, scenario_of
-from gpuwatch.agent import pids_of
-from gpuwatch.device.fault_box import FaultBox
-from gpuwatch.device.kernel_log import KernelLog
-from gpuwatch.kube.objects import SourceState, Views
-from gpuwatch.kube.simulated import SimulatedSources
+from end_to_end.film import STEP_SECONDS, Node
 from gpuwatch.metrics.exposition import Exposition
-from gpuwatch.snapshot import Snapshot
-from gpuwatch.tagging import Tagger
-from health.watched import EPOCH, Watched
+from health.watched import EPOCH
 
-STEP: Final = 60.0
 _BLOCK_SECONDS: Final = 7200
 _SERIES: Final = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
 
 
-class FilmedNode(Watched):
-    """A node with its pods."""
+class FilmedNode(Node):
+    """A node of the fleet."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._sources: SimulatedSources | None = None
-        self._tagger = Tagger(labels_of=lambda _: (), grace_seconds=300.0, max_gap_seconds=2 * STEP)
-        super().__init__(scenario_of(name), read_seconds=STEP)
-        self._sources = SimulatedSources(self.scenario, lambda: self.t, now=lambda: self.t)
+        super().__init__(scenario_of(name), broken=DEAF_KUBELET.get(name))
         self._exposition = Exposition(None)
-
-    def merged(self) -> Snapshot:
-        """Tagged with what the node's sources say."""
-        snapshot = super().merged()
-        if self._sources is None or not self.scenario.pods:
-            return snapshot
-        self._sources.offer_pids(pids_of(snapshot))
-        return self._tagger.tag(snapshot, self._views(self._sources.view()), self.t)
-
-    def _start(self) -> bool:
-        """A new reader listens anew, behind what the one before it has heard."""
-        if not super()._start():
-            return False
-        heard, self._box = self._log._feed.after, FaultBox()
-        self._log = KernelLog(self._load().kernel_log(heard), self._box, started_at=EPOCH, wall=lambda: EPOCH + self.t)
-        self._box.set_source("nvml", "")
-        return True
-
-    def _views(self, views: Views) -> Views:
-        since, fault = DEAF_KUBELET.get(self.name, (SECONDS + 1.0, ""))
-        if self.t < since:
-            return views
-        down = SourceState(up=False, fault=fault, updated_at=since)
-        return msgspec.structs.replace(views, allocations=msgspec.structs.replace(views.allocations, state=down))
 
     def step(self) -> Iterator[str]:
         """Read once; the series of a scrape then, as Prometheus keeps them."""
@@ -76,10 +40,10 @@ class FilmedNode(Watched):
                 yield f'{found[1]}{{instance="{self.name}",job="gpuwatch",cluster="{CLUSTER}",{labels}}} {found[3]} {at}\n'
         for name, value in self._of_the_scrape(count).items():
             yield f'{name}{{instance="{self.name}",node="{self.name}",job="gpuwatch",cluster="{CLUSTER}"}} {value:g} {at}\n'
-        self.t += STEP
+        self.t += STEP_SECONDS
 
     def _of_the_scrape(self, count: int) -> dict[str, float]:
-        """What Prometheus knows of a scrape, and the process of itself: of the size that was measured on a node of eight GPUs."""
+        """What Prometheus tells of a scrape and the process of itself; these numbers are made up."""
         return {
             "up": 1,
             "scrape_samples_scraped": count,

@@ -21,7 +21,8 @@ import yaml
 
 from daemon import free_port, wait_for
 from dashboards.demo_fleet import CLUSTER, PRICES, SECONDS
-from dashboards.film import STEP, write_film
+from dashboards.film import write_film
+from end_to_end.film import STEP_SECONDS as STEP
 from gpuwatch.dashboards.query import PRICE
 from gpuwatch.rules.pack import rule_file
 from health.watched import EPOCH
