@@ -166,8 +166,7 @@ _WASTE: Final = Row(
             kind="table", title="Idle jobs and their GPUs", width=12, height=9, empty="no job is idle, of those whose use is known",
             sort="-GPUs",
             description="Jobs below the threshold of GpuJobIdle over its window, with the GPUs that they hold. Ask the owner before you "
-            "end "
-            "one; a pod may say that it may idle by the annotation gpuwatch/idle-ok.",
+            "end one; a pod may say that it may idle by the annotation gpuwatch.io/idle-ok.",
             queries=(
                 Query(expression=f"sum by ({_BY_JOB}) ({_HELD_RATE} and on ({JOB}) {_IDLE_JOBS})", column="GPUs"),
                 Query(expression=f"max by ({_BY_JOB}) ({_IDLE_JOBS})", column="Used"),

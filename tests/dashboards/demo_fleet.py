@@ -116,7 +116,7 @@ pods:
   - name: dora-0
     namespace: vision
     devices: ["1"]
-    annotations: {{gpuwatch/idle-ok: "true"}}
+    annotations: {{gpuwatch.io/idle-ok: "true"}}
     labels: {{notebook-name: dora, statefulset: dora}}
     owner: {{group: apps, kind: StatefulSet, name: dora}}
 """,
