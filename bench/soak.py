@@ -1,7 +1,7 @@
 """What the daemon says of a real node over a while: verdicts, sources of faults, XIDs, throttling. Under load nothing must be invented.
 
-``python bench/soak.py SECONDS [FILE]`` starts ``gpuwatch run``, asks it once a second and prints a summary; put the load on the GPU yourself.
-With a FILE the summary is also written there every 30 s, so that a run that is cut off is not lost.
+``python bench/soak.py SECONDS [FILE]`` starts ``gpuwatch run``, asks it once a second and prints a summary; the load on the GPU is
+yours. With a FILE the summary is also written there every 30 s, so that a run that is cut off is not lost.
 """
 
 from __future__ import annotations
