@@ -48,8 +48,8 @@ Take the inhibition rules over as they are.
 _ABOUT_THRESHOLDS: Final = """\
 ## Thresholds
 
-Each can be set in the chart (`thresholds.NAME`); whoever uses a plain rule file changes it there. Those that the verdict of a GPU knows
-too (`docs/health.md`) are changed for the alert alone.
+Each can be set in the chart (`prometheusRule.thresholds.NAME`); whoever uses a plain rule file changes it there. The runbooks name them as
+`${NAME}`. Those that the verdict of a GPU knows too ([health](../health.md)) are changed for the alert alone.
 
 | threshold | value | unit | used by | why | when to change it |
 |---|---|---|---|---|---|
