@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 import structlog
 
 if TYPE_CHECKING:
-    from structlog.typing import EventDict, Processor, WrappedLogger
+    from structlog.typing import Processor
 
     from gpuwatch.config import LogSettings
 
@@ -58,8 +58,3 @@ def _last_steps(*, is_json: bool, stream: TextIO) -> list[Processor]:
             structlog.processors.JSONRenderer(),
         ]
     return [*steps, structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback)]
-
-
-def _put_first(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """What a person looks for in a JSON line comes first."""
-    return {key: event[key] for key in ("timestamp", "level", "event") if key in event} | dict(event)

@@ -31,10 +31,8 @@ GPUS: Final = Variable(name="gpu", title="GPU", label="gpu", selector=f'gpuwatch
 TO_NODE: Final = Link(title="What is wrong with this machine?", board="node", carries=(("node", "Node"), ("gpu", "GPU")))
 TO_WHOLE_NODE: Final = Link(title="What is wrong with this machine?", board="node", carries=(("node", "Node"),))
 TO_JOB: Final = Link(title="Does this job use its GPUs?", board="job", carries=(("namespace", "Namespace"), ("job_name", "Job")))
-TO_AGENT: Final = Link(title="Can this node's data be trusted?", board="agent", carries=(("node", "Node"),))
 
 NOT_REPORTED: Final = Mark(value=f"{UNKNOWN:g}", text="n/a")
-GREY_ONLY: Final = (Step(value=None, colour="text"),)
 ANY_IS_RED: Final = (Step(value=None, colour="green"), Step(value=1, colour="red"))
 ANY_IS_ORANGE: Final = (Step(value=None, colour="green"), Step(value=1, colour="orange"))
 USE_STEPS: Final = (Step(value=None, colour="orange"), Step(value=UNDERUSED, colour="text"))

@@ -27,8 +27,3 @@ def asked(query: str, *labels: str, each: str) -> str:
 def per_gpu(vector: str, operation: str = "max") -> str:
     """One series for each GPU, whatever else its series differ in."""
     return f"{operation} by ({GPU}) ({vector})"
-
-
-def on_gpu(left: str, operator: str, right: str) -> str:
-    """Two vectors of :func:`per_gpu` side by side."""
-    return f"({left}) {operator} on (cluster, node, uuid) ({right})"

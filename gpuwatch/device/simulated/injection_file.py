@@ -58,15 +58,6 @@ def parse_injections(text: bytes, scenario: Scenario) -> tuple[Injection, ...]:
     return tuple(found)
 
 
-def read_injections(path: Path, scenario: Scenario) -> tuple[Injection, ...]:
-    """The injections in a file.
-
-    Raises:
-        InjectionError: the file cannot be read, or its content is refused.
-    """
-    return parse_injections(_content(path), scenario)
-
-
 class Rehearsal:
     """Follows the person's file at ``path`` and keeps at ``told`` what the reader shall know.
 
