@@ -58,7 +58,8 @@ WHOLE_GPU: Final = (
         description=f"{WHERE} cannot be relied on.{_REASONS}{HOLDERS} First: drain it, then take the action named.",
     ),
     Alert(
-        name="GpuDegraded", group=_GROUP, severity="warning", for_="15m", subject="gpu", board="node",
+        # Later than every ticket that names the flaw: both begin anew with the agent, and the one that says less must not be told first.
+        name="GpuDegraded", group=_GROUP, severity="warning", for_="20m", subject="gpu", board="node",
         expression=per_gpu('gpuwatch_gpu_health_state{state="degraded"}') + " == 1",
         summary="A GPU works with a flaw.",
         description=f"{WHERE} works, and something is wrong with it.{_REASONS}{HOLDERS} "

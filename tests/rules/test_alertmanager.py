@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gpuwatch.duration import parse_duration
 from gpuwatch.rules.alert import placed
 from gpuwatch.rules.alertmanager import INHIBITIONS, RECEIVERS, ROUTE, Inhibition, configuration, example
 from gpuwatch.rules.pack import ALERTS
@@ -91,6 +92,18 @@ def test_a_page_is_never_silenced_by_less() -> None:
         for source in FIRED:
             if target["severity"] == "critical" and silenced(source, target):
                 assert source["severity"] == "critical" or source["alertname"] == "GpuwatchDown", (source, target)
+
+
+def test_the_verdict_speaks_last() -> None:
+    """Every ticket about a flaw of a GPU fires minutes before the verdict that it silences, also where both begin anew at the same time."""
+    verdict = next(alert for alert in ALERTS if alert.name == "GpuDegraded")
+    tickets = [
+        one for one in ALERTS if one.severity == "warning" and one.subject == "gpu" and one.group not in ("gpuwatch-waste", verdict.group)
+    ]
+    assert {"GpuRowRemapPending", "GpuPcieWidthDegraded"} <= {one.name for one in tickets}
+    for one in tickets:
+        assert silenced(named(one.name, "warning"), named(verdict.name, "warning"))
+        assert parse_duration(placed(one.for_, DEFAULTS)) + 300 <= parse_duration(verdict.for_), one.name
 
 
 LOST = named("GpuLost")

@@ -66,9 +66,9 @@ CASES: list[tuple[str, dict[str, str], dict[str, str], Moments]] = [
     ("failed", state("failed", "0x4 1x9 0x90"), state("failed", "0x90"), {"5m": [], "6m": [FAILED], "14m": [FAILED], "15m": []}),
     (
         "degraded",
-        state("degraded", "0x4 1x19 0x90"),
-        state("degraded", "0x4 1x13 0x90"),
-        {"19m": [], "20m": [DEGRADED], "24m": [DEGRADED], "25m": []},
+        state("degraded", "0x4 1x24 0x90"),
+        state("degraded", "0x4 1x18 0x90"),
+        {"24m": [], "25m": [DEGRADED], "29m": [DEGRADED], "30m": []},
     ),
     ("unknown", UP | state("unknown", "0x4 1x90"), UP | state("unknown", "0x4 1x13 0x90"), {"19m": [], "20m": [UNKNOWN]}),
     ("unknown, as the whole node is", state("unknown", "1x90"), UP | state("ok", "1x90"), {"20m": [], "60m": []}),
