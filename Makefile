@@ -5,6 +5,8 @@ READY := $(VENV)/.ready
 SCENARIO ?= mixed-fleet
 PORT ?= 9838
 PYTEST_ARGS ?=
+# Whole files side by side, in the order of tests/conftest.py.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test tools lint format typecheck layers generated check lock manifests stubs pictures bench clean
@@ -26,7 +28,7 @@ tools: $(READY)
 	@scripts/install-helm $(VENV)
 
 test: $(READY) tools ## Run all tests.
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(PYTEST) $(PYTEST_ARGS)
 
 lint: $(READY)
 	@$(BIN)/ruff format --check --quiet .

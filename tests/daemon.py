@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -28,6 +29,8 @@ PATIENCE_SECONDS = 45.0
 _PAUSE_SECONDS = 0.3
 _PLAIN = ssl.create_default_context()
 """Made once: nothing here speaks TLS, and a client that makes its own reads all certificates of the system."""
+_LOWEST_PORT, _PORT_COUNT = 16_384, 16_384
+_PORTS = (_LOWEST_PORT + (64 * os.getpid() + number) % _PORT_COUNT for number in itertools.count())
 _PER_GPU = re.compile(r"gpuwatch_(gpu|mig)_")
 
 
@@ -196,9 +199,11 @@ def wait_for(question: Callable[[], T], what: str) -> T:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+    """A TCP port of 127.0.0.1 that nobody listens on, and that the system gives to nobody else before it is used."""
+    while True:
+        port = next(_PORTS)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def write_scenario(folder: Path, body: str) -> Path:

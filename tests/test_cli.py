@@ -15,6 +15,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from daemon import free_port
 from gpuwatch import __version__
 
 ROOT = Path(__file__).parents[1]
@@ -187,8 +188,7 @@ def test_generated_documents_are_in_step() -> None:
 
 def test_demo_serves_and_stops() -> None:
     """``demo`` says loudly that it is simulated and what to open, serves it to this machine only, and leaves with 0 when asked."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "gpuwatch", "demo", "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None

@@ -5,6 +5,7 @@ The clock runs sixty times as fast, so that two hours of every node pass in two 
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -58,7 +59,8 @@ class Play:
 @pytest.fixture(scope="module")
 def play(tmp_path_factory: pytest.TempPathFactory, show_table: Callable[[str, list[tuple[str, ...]]], None]) -> Play:
     """Every scene at once, played to its end."""
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+    # Films are made before the clock runs: no need to be quick.
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn"), initializer=os.nice, initargs=(5,)) as pool:
         films = list(pool.map(filmed, range(len(SCENES)), SCENES))
     targets = {scene.name: Target(frames=film, extra=scene.extra, agents=scene.agents) for scene, film in zip(SCENES, films, strict=True)}
     for number in range(_PLAYS):
