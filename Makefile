@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 SCENARIO ?= mixed-fleet
 PORT ?= 9838
 PYTEST_ARGS ?=
-# Whole files side by side, in the order of tests/conftest.py.
+# Whole files side by side, one on each processor, in the order of tests/conftest.py.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help

@@ -18,37 +18,34 @@ settings.load_profile("gpuwatch")
 EXPECTED = Path(__file__).parent / "expected"
 
 
-FAST_CLOCK = "end_to_end/test_alerts.py"
-"""Its clock runs sixty times as fast as ours, so it must not wait for a processor."""
-FIRST = (FAST_CLOCK, "end_to_end/", "rules/", "dashboards/")
+AGAINST_THE_CLOCK = "end_to_end/"
+"""Real daemons whose GPUs fail at set times, in one file under a clock that runs sixty times as fast as ours: they must not wait long."""
+FIRST = ("end_to_end/test_alerts.py", AGAINST_THE_CLOCK, "rules/", "dashboards/", "deploy/", "health/")
 """What takes long, longest first, so that no process has it left when the others are done."""
 _GIVES_WAY = 5
-"""Enough beside a clock that needs one processor of two, and not so much that a busy machine forgets the tests."""
+"""Enough beside what needs one processor of two, and not so much that the tests are forgotten on a busy machine."""
 _yields = False
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """One process more than processors: many tests wait for a daemon most of their time."""
-    return len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first, see :data:`FIRST`; else as they were."""
 
     def place(item: pytest.Item) -> int:
-        path = item.path.relative_to(Path(__file__).parent).as_posix()
-        return next((number for number, start in enumerate(FIRST) if path.startswith(start)), len(FIRST))
+        return next((number for number, start in enumerate(FIRST) if _path(item).startswith(start)), len(FIRST))
 
     items.sort(key=place)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Beside others, a process gives way for the rest of its life with its first test that does not stand under the fast clock."""
+    """Beside others, a process gives way to them once it is done with what runs against the clock, for the rest of its life."""
     global _yields  # noqa: PLW0603 - a process has one priority
-    if hasattr(item.config, "workerinput") and not _yields and not item.path.as_posix().endswith(FAST_CLOCK):
+    if hasattr(item.config, "workerinput") and not _yields and not _path(item).startswith(AGAINST_THE_CLOCK):
         _yields = True
         os.nice(_GIVES_WAY)
+
+
+def _path(item: pytest.Item) -> str:
+    return item.path.relative_to(Path(__file__).parent).as_posix()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

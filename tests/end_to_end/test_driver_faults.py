@@ -13,12 +13,13 @@ from daemon import Daemon, Seen, demo, wait_for
 
 PATIENT = ("read.stall_after=3s", "read.medium_interval=2s", "reader.backoff_max=1s")
 """Fresh enough to see a fault soon, patient enough for a busy machine."""
+# Time enough for six daemons to start before anything fails, also on a busy machine.
 NODES: dict[str, tuple[str, tuple[str, ...]]] = {
     "hang": (
         """
 gpus: [{board: l40s, count: 3, loads: [{kind: matmul}]}]
 faults:
-  - {kind: hang, gpu: 1, from: 16, until: 18, seconds: 16}
+  - {kind: hang, gpu: 1, from: 30, until: 32, seconds: 16}
   - {kind: garbage, gpu: 1, call: nvmlDeviceGetPowerUsage, value: 4294967295}
 """,
         PATIENT,
@@ -27,8 +28,8 @@ faults:
         """
 gpus: [{board: t4, count: 2}]
 faults:
-  - {kind: driver-missing, until: 8, code: 12}
-  - {kind: driver-missing, from: 8, until: 16, code: 9}
+  - {kind: driver-missing, until: 12, code: 12}
+  - {kind: driver-missing, from: 12, until: 24, code: 9}
 """,
         (*PATIENT, "liveness.unreadable_after=2s"),
     ),
@@ -36,16 +37,16 @@ faults:
         """
 driver: "570.124.06"
 gpus: [{board: a100-80gb-sxm, count: 2, loads: [{kind: held}]}]
-faults: [{kind: driver-upgrade, from: 16, until: 26, driver: "580.159.04"}]
+faults: [{kind: driver-upgrade, from: 30, until: 42, driver: "580.159.04"}]
 """,
         PATIENT,
     ),
     "cgroup": (
-        "gpus: [{board: v100-sxm2, count: 2}]\nfaults: [{kind: cgroup-lost, from: 16}]\n",
+        "gpus: [{board: v100-sxm2, count: 2}]\nfaults: [{kind: cgroup-lost, from: 30}]\n",
         (*PATIENT, "liveness.unreadable_after=2s"),
     ),
     "empty": (
-        "gpus: [{board: l40s, count: 2}]\nfaults: [{kind: no-gpu, until: 14}]\n",
+        "gpus: [{board: l40s, count: 2}]\nfaults: [{kind: no-gpu, until: 24}]\n",
         (*PATIENT, "liveness.unreadable_after=2s"),
     ),
     "silent": (
