@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+
 import tensorflow as tf
 
 WIDTH, BATCH = 16, 8

@@ -60,7 +60,9 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
         self.monitor.begin(steps_are_batches=True, **model_facts(self.model))
         if (backend := _backend()) != "tensorflow":
             raise RuntimeError(f"Keras runs on {backend}, expected tensorflow")
-        self.model.make_train_function(force=not _is_watched(self.model.train_function, self.monitor))
+        if not _is_watched(self.model.train_function, self.monitor):
+            self.monitor.meter.overlapping(steps_per_execution(self.model))
+            self.model.make_train_function(force=True)
         original = self.model.train_function
         _mark(original, self.monitor)
         self._replace("train_function", functools.partial(self._run, original))

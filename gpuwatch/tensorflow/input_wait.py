@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
 
 import tensorflow as tf
+from gpuwatch.tensorflow.overlap import Overlap, hook_results
+from gpuwatch.tensorflow.variables import host_variable, operations
 
 _METHODS: Final = ("get_next", "get_next_as_optional", "__next__")
 _METER: Final[ContextVar[FetchMeter | None]] = ContextVar("gpuwatch_fetch_meter", default=None)
@@ -47,13 +48,18 @@ class FetchMeter:
         self._in_python = in_python
         self._busy = False
         self._batches, self._examples = 0, 0
-        self._totals = _variable()
+        self._overlap: Overlap | None = None
+        self._before = 0.0
+        """What executions waited that nobody will look at again."""
+        self._in_execution = False
+        self._totals = host_variable(tf.zeros([3], tf.float64))
         """Of traced functions: seconds, batches, examples."""
 
     @contextlib.contextmanager
     def measuring(self) -> Iterator[None]:
         """Fetches of this thread count."""
         token = _METER.set(self)
+        self._in_execution = False
         try:
             yield
         finally:
@@ -68,9 +74,16 @@ class FetchMeter:
         finally:
             _METER.reset(token)
 
+    def overlapping(self, steps: int) -> None:
+        """Expect, in what is traced from now on, executions of so many steps that fetch and compute at the same time."""
+        if self._overlap is not None:
+            self._before += float(self._overlap.late_seconds())
+        self._overlap = Overlap(steps) if steps > 1 else None
+
     def read(self) -> Fetched:
         """The totals. Costs a tenth of a millisecond; steps that have returned are in it."""
         seconds, batches, examples = self._totals.numpy()
+        seconds += self._before + (float(self._overlap.late_seconds()) if self._overlap else 0.0)
         return Fetched(float(seconds), round(float(batches)) + self._batches, round(float(examples)) + self._examples)
 
     def fetch(self, original: Callable[[], Any]) -> Any:  # noqa: ANN401
@@ -93,20 +106,43 @@ class FetchMeter:
 
     def _fetch_in_graph(self, original: Callable[[], Any]) -> Any:  # noqa: ANN401
         self.traced = True
+        beside_a_step = self._overlap is not None and self._in_execution
+        owed = self._owed()
         before = tf.timestamp()
         with tf.control_dependencies([before]):
             batch = original()
-        with tf.control_dependencies(_operations(batch)):
-            after = tf.timestamp()
+        with tf.control_dependencies(operations(batch)):
+            if beside_a_step and self._overlap:
+                self._overlap.fetched.write()
+                waited = tf.zeros([], tf.float64)
+            else:
+                waited = owed + tf.timestamp() - before
         size = tf.cast(0 if (found := _batch_size(batch)) is None else found, tf.float64)
         # A size below zero: the optional was empty, and the data is at its end.
-        counted = tf.stack([after - before, tf.where(size < 0, tf.zeros_like(size), tf.ones_like(size)), tf.maximum(size, 0)])
+        counted = tf.stack([waited, tf.where(size < 0, tf.zeros_like(size), tf.ones_like(size)), tf.maximum(size, 0)])
         self._totals.assign_add(counted)
         return batch
+
+    def _owed(self) -> Any:  # noqa: ANN401
+        """What the execution before this one waited beside its steps, when another begins."""
+        if self._overlap is None or self._in_execution:
+            return tf.zeros([], tf.float64)
+        self._in_execution = True
+        owed = self._overlap.late_seconds()
+        with tf.control_dependencies([owed]):
+            self._overlap.clear()
+        return owed
+
+    def step_computed(self, result: Any) -> None:  # noqa: ANN401
+        """A step of an execution is being traced: its end is written down."""
+        if self._overlap is not None and self._in_execution:
+            with tf.control_dependencies(operations(result)):
+                self._overlap.computed.write()
 
 
 def install(*classes: type) -> None:
     """Make iterators of these classes measurable. Again is nothing."""
+    hook_results(_step_computed)
     for one in classes:
         if one not in _INSTALLED:
             _INSTALLED[one] = {name: getattr(one, name) for name in _METHODS if hasattr(one, name)}
@@ -137,23 +173,9 @@ def _measurable(method: Callable[..., Any]) -> Callable[..., Any]:
     return untouched
 
 
-def _variable() -> Any:  # noqa: ANN401
-    """On the host, and plain: a strategy, whose scope is a matter of the thread, would mirror it."""
-    made: list[Any] = []
-
-    def make() -> None:
-        with tf.device("CPU:0"):
-            made.append(tf.Variable(tf.zeros([3], tf.float64), trainable=False, name="gpuwatch_fetches"))
-
-    thread = threading.Thread(target=make, name="gpuwatch-variable")
-    thread.start()
-    thread.join()
-    return made[0]
-
-
-def _operations(batch: Any) -> list[Any]:  # noqa: ANN401
-    """Tensors of a batch, of whatever it is made."""
-    return [part for part in tf.nest.flatten(batch, expand_composites=True) if tf.is_tensor(part)]
+def _step_computed(result: Any) -> None:  # noqa: ANN401
+    if (meter := _METER.get()) is not None and not tf.executing_eagerly():
+        meter.step_computed(result)
 
 
 def _batch_size(batch: Any) -> Any:  # noqa: ANN401
