@@ -177,7 +177,7 @@ def test_hostile_names_read_back_equal(name: str) -> None:
 
 
 def test_a_histogram_that_is_read_while_it_is_written_is_always_sound() -> None:
-    """While the training counts, buckets of each scrape grow from bound to bound, end in the count, and never fall from scrape to scrape."""
+    """While the training counts, the buckets of each scrape grow from bound to bound, end in the count, and never fall later."""
     measures, stop = Measures(), threading.Event()
 
     def train() -> None:
