@@ -141,7 +141,7 @@ def _web_tls() -> Schema:
 
 def _watching() -> Schema:
     return {
-        "service": section({"enabled": _SWITCH, "annotations": _TEXT_MAP}),
+        "service": section({"enabled": _SWITCH, "annotations": _TEXT_MAP, "nodeLocal": _SWITCH}),
         "monitor": _monitor(),
         "tensorflowMonitor": _tensorflow_monitor(),
         "prometheusRule": section(

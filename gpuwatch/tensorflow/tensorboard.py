@@ -97,7 +97,7 @@ class _Marks:
     __slots__ = ("input_seconds", "loop_seconds", "step_seconds", "steps")
 
     def __init__(self, measures: Measures) -> None:
-        self.loop_seconds = sum(measures.phase_seconds[phase] for phase in _LOOP)  # type: ignore[index]
+        self.loop_seconds = sum(measures.phase_seconds[phase] for phase in _LOOP)
         self.input_seconds = measures.phase_seconds["input"]
         self.steps, self.step_seconds = sum(measures.step_counts), measures.step_seconds
 

@@ -14,7 +14,7 @@ from gpuwatch import __version__
 
 EVERYTHING = (
     "--set",
-    "monitor.enabled=true,tensorflowMonitor.enabled=true,prometheusRule.enabled=true,networkPolicy.enabled=true,networkPolicy.egress.enabled=true",
+    "monitor.enabled=true,tensorflowMonitor.enabled=true,service.nodeLocal=true,prometheusRule.enabled=true,networkPolicy.enabled=true,networkPolicy.egress.enabled=true",
 )
 WANTED = {"prometheus-operator", "gke", "time-slicing", "mig-mixed", "dra", "no-api", "tls-client-certificates"}
 

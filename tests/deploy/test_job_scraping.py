@@ -163,3 +163,18 @@ def test_labels_of_the_target_win() -> None:
     [agents] = [one for one in kind(found, "PodMonitor") if one is not monitor_of(found)]
     assert agents["spec"]["selector"] != monitor_of(found)["spec"]["selector"]
     assert "honor_labels" not in plain()
+
+
+def test_a_service_that_leads_to_the_agent_of_the_node() -> None:
+    """On request, a training reaches the agent on its own node; a ServiceMonitor does not scrape the agents a second time through it."""
+    assert len(kind(objects(), "Service")) == 1
+    on = "service.nodeLocal=true,monitor.enabled=true,monitor.kind=ServiceMonitor"
+    found = objects("--set", on)
+    local, agents = sorted(kind(found, "Service"), key=lambda one: len(one["metadata"]["name"]), reverse=True)
+    assert local["metadata"]["name"] == "gpuwatch-local"
+    assert local["spec"]["internalTrafficPolicy"] == "Local"
+    assert "clusterIP" not in local["spec"]
+    assert local["spec"]["selector"] == agents["spec"]["selector"]
+    assert local["spec"]["ports"] == agents["spec"]["ports"]
+    [monitor] = kind(found, "ServiceMonitor")
+    assert not monitor["spec"]["selector"]["matchLabels"].items() <= local["metadata"]["labels"].items()
