@@ -180,7 +180,7 @@ os.read(0, 1)
 def test_a_forked_child_neither_serves_nor_holds_the_port() -> None:
     """While the parent trains it alone serves; after it the port is free, though a worker that it forked lives on."""
     port = free_port()
-    command = [sys.executable, "-c", FORKING, str(port)]
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, str(port)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())

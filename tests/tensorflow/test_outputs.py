@@ -114,8 +114,15 @@ def train(folder: Path, rest: str, port: int) -> subprocess.CompletedProcess[str
         "POD_NAMESPACE": "vision",
         "POD_NAME": "mnist",
     }
-    program = TRAINING.format(rest=rest)
-    return subprocess.run([sys.executable, "-c", program], env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    program = TRAINING.format(rest=rest)  # newer Pythons warn of any fork beside threads
+    return subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize(("rest", "code"), [("", 0), ("sys.exit(3)", 3), ("raise SystemExit('no data')", 1)])
