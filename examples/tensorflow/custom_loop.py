@@ -68,7 +68,7 @@ def main() -> None:
                 loss = train_step(examples, labels)
             time.sleep(arguments.slow_host / 1000)
             if index % arguments.checkpoint_every == 0 or index == arguments.steps:
-                monitor.loss(loss)
+                monitor.loss(float(loss))
                 print(f"step {index}: loss {float(loss):.4f}")
                 with monitor.validation():
                     train_error = tf.reduce_mean(tf.abs(model(examples) - labels))

@@ -47,7 +47,10 @@ def make_dataset(arguments: argparse.Namespace) -> tf.data.Dataset:
 
     indices = tf.data.Dataset.range(arguments.steps * arguments.epochs)
     if arguments.parallel:
-        return indices.map(batch_of, num_parallel_calls=arguments.parallel).prefetch(tf.data.AUTOTUNE)
+        options = tf.data.Options()
+        # A call that sleeps holds its thread, and there are only as many as cores unless one asks for more.
+        options.threading.private_threadpool_size = arguments.parallel
+        return indices.map(batch_of, num_parallel_calls=arguments.parallel).prefetch(tf.data.AUTOTUNE).with_options(options)
     return indices.map(batch_of)
 
 

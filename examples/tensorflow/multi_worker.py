@@ -32,14 +32,14 @@ def make_dataset(arguments: argparse.Namespace, *, slow: bool) -> tf.data.Datase
 
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return tf.data.Dataset.range(2).repeat().map(batch_of).prefetch(tf.data.AUTOTUNE).with_options(options)
+    return tf.data.Dataset.range(2).repeat().map(batch_of).prefetch(1).with_options(options)
 
 
 def main() -> None:
     """Read the flags and train."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--steps", type=int, default=200)
-    flags.add_argument("--batch", type=int, default=64, help="examples in a batch of one replica")
+    flags.add_argument("--batch", type=int, default=64, help="examples in a batch, of all workers together")
     flags.add_argument("--slow-worker", type=int, default=-1, metavar="INDEX", help="whose input is slow")
     flags.add_argument("--slow-input", type=float, default=0, metavar="MS", help="what a batch takes there")
     arguments = flags.parse_args()
@@ -65,13 +65,14 @@ def main() -> None:
     monitor = process_monitor()
     monitor.watch(train_step)
     monitor.describe(dataset)
-    loss = tf.constant(0.0)
-    with monitor.training():
-        for step, batch in zip(range(arguments.steps), strategy.experimental_distribute_dataset(dataset), strict=False):
+    batches = iter(strategy.experimental_distribute_dataset(dataset))
+    with monitor.training(strategy=strategy):
+        for step in range(arguments.steps):
+            batch = next(batches)
             with monitor.step():
                 loss = train_step(batch)
             if step % 50 == 0:
-                monitor.loss(loss)
+                monitor.loss(float(loss))
     print(f"worker {index}: {strategy.num_replicas_in_sync} replicas, loss {float(loss):.4f} after {arguments.steps} steps")
 
 
