@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "tensorflow"
 PATIENCE_SECONDS = 240.0
 """No promise of speed: what has not come by then never comes."""
+_PAUSE_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,19 @@ class Training:
     process: subprocess.Popen[str]
     folder: Path
     """Its text files."""
+    port: int | None
+    """Its endpoint."""
+
+    def scrape(self) -> Told:
+        """The first answer of its endpoint with steps in it, while it trains."""
+        end, url = time.monotonic() + PATIENCE_SECONDS, f"http://127.0.0.1:{self.port}/metrics"
+        while self.process.poll() is None and time.monotonic() < end:
+            with contextlib.suppress(httpx.TransportError):
+                told = Told(httpx.get(url).raise_for_status().text)
+                if told.value("steps_total"):
+                    return told
+            time.sleep(_PAUSE_SECONDS)
+        raise AssertionError(f"no step was seen at {url}; {self.process.poll()=}")
 
     def end(self) -> str:
         """Wait for it; returns what it printed."""
@@ -58,8 +75,8 @@ class Told:
         return dict(found)
 
 
-def start(program: Path, *arguments: str, folder: Path, **environment: str) -> Training:
-    """Start ``python PROGRAM ARGUMENTS``; what it exports goes to ``folder``, and to no port unless ``environment`` says one."""
+def start(program: Path, *arguments: str, folder: Path, port: int | None = None, **environment: str) -> Training:
+    """Start ``python PROGRAM ARGUMENTS``; what it exports goes to ``folder``, and to a port if there is one."""
     folder.mkdir(exist_ok=True)
     given = {
         "PATH": os.environ["PATH"],
@@ -69,9 +86,9 @@ def start(program: Path, *arguments: str, folder: Path, **environment: str) -> T
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "POD_NAMESPACE": "research",
         "GPUWATCH_TEXTFILE_DIRECTORY": str(folder),
-        "GPUWATCH_TENSORFLOW_PORT": "off",
+        "GPUWATCH_TENSORFLOW_PORT": str(port or "off"),
         **environment,
     }
     command = [sys.executable, str(program), *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=given, cwd=folder)
-    return Training(process, folder)
+    return Training(process, folder, port)

@@ -8,16 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
 
-from daemon import free_port, wait_for
+from daemon import free_port
 from deploy.helm import StrictLoader
 from deploy.kinds import NEWEST, OLDEST, shape
-from examples.programs import EXAMPLES, ROOT, Told, Training, start
+from examples.programs import EXAMPLES, ROOT, Training, start
 
 STEPS = 20
 _REPLICA = shape(
@@ -59,7 +58,7 @@ def trainings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Tr
     found = {
         "fit": start(
             EXAMPLES / "keras_fit.py", "--epochs=2", few, "--batch=8", "--width=16", "--slow-input=100",
-            folder=place / "fit", POD_NAME="fit-0", GPUWATCH_TENSORFLOW_PORT=str(free_port()),
+            folder=place / "fit", port=free_port(), POD_NAME="fit-0",
         ),
         "loop": start(
             EXAMPLES / "custom_loop.py", few, "--checkpoint-every=10", "--slow-host=50", "--shapes=4", "--break-at=15",
@@ -79,26 +78,10 @@ def trainings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Tr
                 one.process.communicate()
 
 
-def port_of(training: Training) -> int:
-    """Its endpoint's, from its own environment."""
-    pairs = Path(f"/proc/{training.process.pid}/environ").read_text(encoding="utf-8").split("\0")
-    return int(dict(pair.partition("=")[::2] for pair in pairs)["GPUWATCH_TENSORFLOW_PORT"])
-
-
 def test_fit_is_scraped_while_it_waits_for_its_input(trainings: dict[str, Training]) -> None:
     """The endpoint answers during the training, without saying who it is; the end is in the text file, which does: most was waiting."""
     training = trainings["fit"]
-    url = f"http://127.0.0.1:{port_of(training)}/metrics"
-
-    def ask() -> Told | None:
-        assert training.process.poll() is None, training.end()
-        try:
-            told = Told(httpx.get(url).raise_for_status().text)
-        except httpx.HTTPError:
-            return None
-        return told if told.value("steps_total") else None
-
-    scraped = wait_for(ask, "a scrape with steps")
+    scraped = training.scrape()
     assert scraped.value("training") == 1
     assert "pod" not in {name for one in scraped.samples for name in one.labels}
     training.end()
