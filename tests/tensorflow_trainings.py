@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-
 import tensorflow as tf
 
 WIDTH, BATCH = 16, 8

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import tensorflow as tf
+
 from gpuwatch.tensorflow.facts import model_facts, replicas_in_sync, steps_per_execution
 from gpuwatch.tensorflow.input_wait import install
 from gpuwatch.tensorflow.monitor import Monitor, process_monitor

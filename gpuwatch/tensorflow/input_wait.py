@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
 
 import tensorflow as tf
+
 from gpuwatch.tensorflow.overlap import Overlap, hook_results
 from gpuwatch.tensorflow.variables import host_variable, operations
 

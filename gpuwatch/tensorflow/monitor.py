@@ -16,7 +16,9 @@ from typing import Any, Final
 from gpuwatch.tensorflow.facts import dataset_facts, gpu_memory, process_facts, visible_gpus
 from gpuwatch.tensorflow.input_wait import Fetched, FetchMeter, install, iterator_classes
 from gpuwatch.tensorflow.measures import Measures, Phase
+from gpuwatch.tensorflow.outputs import Outputs
 from gpuwatch.tensorflow.phases import PhaseClock
+from gpuwatch.tensorflow.settings import read_settings
 
 _PUBLISH_SECONDS: Final = 1.0
 _MEMORY_SECONDS: Final = 15.0
@@ -206,4 +208,6 @@ def _text(value: object) -> str:
 @functools.cache
 def process_monitor() -> Monitor:
     """The monitor of this process, served as the environment says. Made when it is first asked for."""
-    return Monitor()
+    measures = Measures()
+    outputs = Outputs(measures, read_settings())
+    return Monitor(measures, begun=outputs.start, ended=outputs.flush)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import tensorflow as tf
+
 from gpuwatch.tensorflow.variables import host_variable
 
 _HOOKED: Final[list[Callable[..., Any]]] = []

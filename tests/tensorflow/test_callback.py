@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 import tensorflow as tf
+
 from gpuwatch.tensorflow import GpuWatchCallback, Monitor
 from gpuwatch.tensorflow.measures import Measures
 from tensorflow_trainings import BATCH, batches, model, slow_rows

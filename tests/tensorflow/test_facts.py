@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-
 import tensorflow as tf
+
 from gpuwatch.tensorflow.facts import dataset_facts, gpu_memory, model_facts, process_facts, steps_per_execution, visible_gpus
 from gpuwatch.tensorflow.series import DATASET_FACTS, FACTS
 from tensorflow_trainings import batches, model

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import tensorflow as tf
 from gpuwatch.tensorflow import Monitor, process_monitor
 from gpuwatch.tensorflow.measures import PHASES
 from tensorflow_trainings import BATCH, batches
