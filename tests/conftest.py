@@ -18,9 +18,9 @@ settings.load_profile("gpuwatch")
 EXPECTED = Path(__file__).parent / "expected"
 
 
-AGAINST_THE_CLOCK = "end_to_end/"
-"""Real daemons whose GPUs fail at set times, in one file under a clock that runs sixty times as fast as ours: they must not wait long."""
-FIRST = ("end_to_end/test_alerts.py", AGAINST_THE_CLOCK, "test_dockerfile.py", "rules/", "dashboards/", "deploy/", "health/")
+AGAINST_THE_CLOCK = ("end_to_end/", "tensorflow/", "examples/")
+"""Real daemons whose GPUs fail at set times, in one file under a clock that runs sixty times as fast as ours, and real trainings."""
+FIRST = ("end_to_end/test_alerts.py", *AGAINST_THE_CLOCK, "test_dockerfile.py", "rules/", "dashboards/", "deploy/", "health/")
 """What takes long, longest first, so that no process has it left when the others are done."""
 _GIVES_WAY = 5
 """Enough beside what needs one processor of two, and not so much that the tests are forgotten on a busy machine."""
