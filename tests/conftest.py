@@ -5,8 +5,10 @@ Also what holds when the files of tests run side by side: their order, who goes 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,14 @@ settings.load_profile("gpuwatch")
 EXPECTED = Path(__file__).parent / "expected"
 
 
-AGAINST_THE_CLOCK = ("end_to_end/", "tensorflow/", "examples/")
-"""Real daemons whose GPUs fail at set times, in one file under a clock that runs sixty times as fast as ours, and real trainings."""
-FIRST = ("end_to_end/test_alerts.py", *AGAINST_THE_CLOCK, "test_dockerfile.py", "rules/", "dashboards/", "deploy/", "health/")
+AGAINST_THE_CLOCK = "end_to_end/"
+"""Real daemons whose GPUs fail at set times, in one file under a clock that runs sixty times as fast as ours."""
+ALONE = ("tensorflow/test_callback.py", "tensorflow/test_monitor.py", "examples/test_tensorflow_examples.py")
+"""Trainings whose parts are told by how long they take: nothing else may take the processor meanwhile."""
+FIRST = (
+    *("end_to_end/test_alerts.py", AGAINST_THE_CLOCK, "test_dockerfile.py"),
+    *("rules/", "examples/", "tensorflow/", "dashboards/", "deploy/", "health/"),
+)
 """What takes long, longest first, so that no process has it left when the others are done."""
 _GIVES_WAY = 5
 """Enough beside what needs one processor of two, and not so much that the tests are forgotten on a busy machine."""
@@ -42,6 +49,29 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if hasattr(item.config, "workerinput") and not _yields and not _path(item).startswith(AGAINST_THE_CLOCK):
         _yields = True
         os.nice(_GIVES_WAY)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Beside others, each test waits for its turn; those of :data:`ALONE` have the machine for themselves."""
+    if not hasattr(item.config, "workerinput"):
+        return (yield)
+    # Each process has a directory of its own below the one of the run.
+    with _turn(item.config._tmp_path_factory.getbasetemp().parent, alone=_path(item) in ALONE):  # type: ignore[attr-defined]
+        return (yield)
+
+
+@contextlib.contextmanager
+def _turn(place: Path, *, alone: bool) -> Iterator[None]:
+    """Held for one test. Who waits to be alone holds the gate, so that nobody else begins."""
+    with (place / "gate").open("w") as at_gate, (place / "turn").open("w") as in_turn:
+        fcntl.flock(at_gate, fcntl.LOCK_EX)
+        fcntl.flock(in_turn, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        fcntl.flock(at_gate, fcntl.LOCK_UN)
+        try:
+            yield
+        finally:
+            fcntl.flock(in_turn, fcntl.LOCK_UN)
 
 
 def _path(item: pytest.Item) -> str:
