@@ -52,7 +52,11 @@ async def reading(agent: Agent) -> AsyncIterator[None]:
 
 
 LOST = "gpus: [{board: v100-sxm2, count: 2}]\nfaults: [{kind: cgroup-lost, from: 6}]\n"
-HUNG = "gpus: [{board: l40s, count: 2}]\nfaults: [{kind: hang, from: 4, seconds: 600}]\n"
+HUNG = (
+    "gpus: [{board: l40s, count: 2}]\n"
+    # Each GPU by itself: were it all calls, the start of the next reader would hang too, unless it came before the fault.
+    "faults: [{kind: hang, gpu: 0, from: 4, seconds: 600}, {kind: hang, gpu: 1, from: 4, seconds: 600}]\n"
+)
 
 
 def agent_over(folder: Path, body: str, clock: Clock, **pairs: str) -> Agent:

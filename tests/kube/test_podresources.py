@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import grpc
 import pytest
@@ -24,9 +25,11 @@ RATE_LIMIT = (Path(__file__).parents[1] / "recordings" / "kubernetes" / "podreso
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path() -> Iterator[Path]:
     """Where this test's kubelet has its socket."""
-    return socket_of(tmp_path)
+    # The name of a socket has at most 107 characters, and a test's own folder may already take most of them.
+    with TemporaryDirectory() as short:
+        yield socket_of(Path(short))
 
 
 class Now:
