@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpuwatch.rules.alert import Alert, Threshold, placed
-from gpuwatch.rules.pack import ALERTS
-from gpuwatch.rules.recording import RECORDINGS
+from gpuwatch.rules.pack import ALERTS, RECORDINGS
 from gpuwatch.rules.thresholds import DEFAULTS, THRESHOLDS
 
 _INTRODUCTION: Final = """\
@@ -71,6 +70,7 @@ _TITLES: Final = {
     "heat": "Heat, power and clocks",
     "links": "NVLink and PCIe",
     "waste": "Jobs and waste",
+    "tensorflow": "TensorFlow jobs",
     "fleet": "The fleet",
 }
 """Of the groups, without their prefix."""
