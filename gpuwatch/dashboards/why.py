@@ -97,14 +97,14 @@ WHY: Final = Row(
         ),
         Panel(
             kind="stat", title="Traces", width=4, height=4, decimals=0, empty=_SILENT,
-            description="Steps in which a function was traced anew, within the time range, over all workers. A few at the start are normal; "
-            "more mean that the shapes of the batches change.",
+            description="Steps in which a function was traced anew, within the time range, over all workers. A few at the start are "
+            "normal; more mean that the shapes of the batches change.",
             queries=(Query(expression=f"sum({_said('traces_total', over=_GROWN)})"),),
         ),
         Panel(
             kind="stat", title="Losses not finite", width=4, height=4, decimals=0, steps=ANY_IS_ORANGE, empty=_SILENT,
-            description="Times at which the loss became NaN or infinite since the processes began. Nearly always the program is the reason; "
-            "on a GPU that loses data, or has no ECC, it may be the hardware.",
+            description="Times at which the loss became NaN or infinite since the processes began. Nearly always the program is the "
+            "reason; on a GPU that loses data, or has no ECC, it may be the hardware.",
             queries=(Query(expression=f"sum({_said('nonfinite_losses_total')})"),),
         ),
         Panel(
@@ -115,16 +115,16 @@ WHY: Final = Row(
         ),
         Panel(
             kind="graph", title="Where the time goes", width=12, height=9, unit="percentunit", maximum=1, stacked=True, empty=_SILENT,
-            description="Share of each phase in the training loops, the mean of all workers. input: waits for a batch; compute: the rest of "
-            "the step, also what it waits for in a collective operation; compile: steps that traced; host: between the steps. "
+            description="Share of each phase in the training loops, the mean of all workers. input: waits for a batch; compute: the rest "
+            "of the step, also what it waits for in a collective operation; compile: steps that traced; host: between the steps. "
             "They are seconds of the host: its GPU works beside it.",
             queries=(Query(expression=f"{JOB_PHASE}{{{CHOSEN_JOB}}}", legend="{{phase}}"),),
         ),
         Panel(
             kind="graph", title="Input share of each worker", width=12, height=9, unit="percentunit", maximum=1, empty=_SILENT,
             steps=(Step(value=None, colour="text"), Step(value=_WAITS, colour="orange")),
-            description="Share of its time for which each worker waits for its input. All high: the pipeline is slow for all. One high: it is "
-            "late, and the others wait for it within their compute phase.",
+            description="Share of its time for which each worker waits for its input. All high: the pipeline is slow for all. One high: it "
+            "is late, and the others wait for it within their compute phase.",
             queries=(Query(expression=_input_share(" by (pod)"), legend="{{pod}}"),),
         ),
         Panel(

@@ -193,9 +193,9 @@ RECEIVERS: Final = {
 _INTRODUCTION: Final = """\
 # An example for Alertmanager. Made by `gpuwatch generate` from gpuwatch/rules/alertmanager.py: change that, not this file.
 #
-# Take over `inhibit_rules` as they are, and the route for alertname=~"(Gpu|TensorFlow).+" below your own root. The receivers are webhooks that
-# stand for yours: pagerduty_configs, slack_configs, email_configs. Inhibition must stand in the main configuration: in an
-# AlertmanagerConfig the operator would add its own namespace to every matcher.
+# Take over `inhibit_rules` as they are, and the route for alertname=~"(Gpu|TensorFlow).+" below your own root. The receivers are
+# webhooks that stand for yours: pagerduty_configs, slack_configs, email_configs. Inhibition must stand in the main configuration: in
+# an AlertmanagerConfig the operator would add its own namespace to every matcher.
 """
 
 

@@ -49,8 +49,8 @@ _LITTLE_USED: Final = f"{RATIO_NOW} < ${{underutilized_ratio}}"
 
 
 def _unequal() -> str:
-    """Workers that hold up their job or do nothing for it, each with the kind. What the process says of itself goes before its GPU's signs."""
-    input_share = f'({_input_share(_MEMBER, PHASE)}) and on ({POD}) max by ({POD}) (gpuwatch_tensorflow_replicas) > 1'
+    """Workers that hold up their job or do nothing for it, each with the kind. What a process says goes before the signs of its GPU."""
+    input_share = f"({_input_share(_MEMBER, PHASE)}) and on ({POD}) max by ({POD}) (gpuwatch_tensorflow_replicas) > 1"
     late = f"({input_share}) - on ({TEAM}) group_left () min by ({TEAM}) ({input_share}) > ${{late_input_ratio}}"
     less = f"max by ({TEAM}) ({BUSY}) - on ({TEAM}) group_right () {BUSY} > ${{imbalance_ratio}} {BLAMELESS}"
     kinds = (("input", late), ("input", LATE), ("clock", SLOW), ("use", less))
@@ -100,6 +100,9 @@ _TRAINS: Final = _of_pods(f"max_over_time(gpuwatch_tensorflow_training[{WINDOW}]
 _LITTLE_WORK: Final = (
     f"{mean_of(SM, WINDOW)} < ${{communication_sm_ratio}} or ({power_of(WINDOW)} < ${{inefficient_power_ratio}} unless on ({JOB}) {SM})"
 )
+_DOES_NOTHING: Final = (
+    f"max by ({JOB}) (gpuwatch_job_gpu_memory_used_bytes) > ${{held_idle_bytes}} and on ({JOB}) {RATIO_NOW} < ${{idle_ratio}}"
+)
 _TINY_KERNELS: Final = (
     f"{mean_of(SM, WINDOW)} / on ({JOB}) ({_UTILIZATION} > ${{idle_ratio}}) < ${{inefficient_sm_ratio}}"
 )  # fmt: skip
@@ -109,11 +112,7 @@ _CHAIN: Final = (
     # Its work and its waiting say nothing then; the alerts about the GPU do.
     ("unknown", f"({_of_gpus(broken(WINDOW))}) and on ({JOB}) {LOW}"),
     ("not_started", f'({_of_pods(_NO_STEP)} or {JOB_PHASE}{{phase="compile"}} > ${{compile_ratio}}) and on ({JOB}) {_LITTLE_USED}'),
-    (
-        "memory_held_idle",
-        f"max by ({JOB}) (gpuwatch_job_gpu_memory_used_bytes) > ${{held_idle_bytes}} "
-        f"and on ({JOB}) {RATIO_NOW} < ${{idle_ratio}} unless on ({JOB}) ({_TRAINS})",
-    ),
+    ("memory_held_idle", f"{_DOES_NOTHING} unless on ({JOB}) ({_TRAINS})"),
     ("imbalanced", UNEQUAL),
     ("input_bound", f"{INPUT_SHARE} > ${{input_bound_ratio}} and on ({JOB}) {LOW}"),
     # A loop that waits on the host leaves the GPU idle; where it is busy, the host only does its part meanwhile.

@@ -24,7 +24,8 @@ _FACTS: Final = {
 _EVEN: Final[Mapping[Phase, float]] = {"input": 0.02, "compute": 0.92, "host": 0.03, "checkpoint": 0.01, "validation": 0.02}
 _LATE: Final[Mapping[Phase, float]] = {"input": 0.66, "compute": 0.3, "host": 0.03, "checkpoint": 0.01}
 _STARVED: Final[Mapping[Phase, float]] = {"input": 0.68, "compute": 0.27, "host": 0.05}
-_NO_PIPELINE: Final = {"source": "generator", "map": "sequential", "interleave": "none", "prefetch": "false", "cache": "false", "shuffle": "true"}
+_FILES: Final = {"source": "files", "map": "parallel", "interleave": "parallel", "prefetch": "true", "cache": "false", "shuffle": "true"}
+_GENERATOR: Final = _FILES | {"source": "generator", "map": "sequential", "interleave": "none", "prefetch": "false"}
 
 
 @dataclass(slots=True)
@@ -55,7 +56,8 @@ class Training:
         told.count_step(self.step_seconds, steps=steps)
         told.last_step_timestamp_seconds = EPOCH + t
         target = (self.namespace, self.pod, "tensorflow")
-        fixed = {"instance": f"{self.pod}:9839", "job": "gpuwatch-jobs", "cluster": CLUSTER, **dict(zip(TARGET_LABELS, target, strict=True))}
+        fixed = {"instance": f"{self.pod}:9839", "job": "gpuwatch-jobs", "cluster": CLUSTER}
+        fixed |= dict(zip(TARGET_LABELS, target, strict=True))
         for series in SERIES:
             for name, labels, value in _samples(series, told):
                 written = ",".join(f'{label}="{text}"' for label, text in {**fixed, **labels}.items())
@@ -92,11 +94,12 @@ def _samples(series: Series, told: Measures) -> Iterator[tuple[str, Mapping[str,
 
 
 def trainings() -> list[Training]:
-    """A training over two nodes of which one worker is late from the middle on, one that starves, and one with tiny steps on a slice."""
-    good = {"source": "files", "map": "parallel", "interleave": "parallel", "prefetch": "true", "cache": "false", "shuffle": "true"}
+    """One over two nodes of which a worker is late from the middle on, some that starve, and one with tiny steps on a slice."""
     gpt = [
-        Training("language", f"gpt-worker-{number}", _EVEN, _LATE if number == 5 else None, replicas=7, dataset=good) for number in range(7)
+        Training("language", f"gpt-worker-{number}", _EVEN, _LATE if number == 5 else None, replicas=7, dataset=_FILES)
+        for number in range(7)
     ]
     begin = 4 * HALF_HOURS + 180.0
-    grid = [Training("research", f"grid-{number}", _STARVED, begin=begin, step_seconds=0.1, dataset=_NO_PIPELINE) for number in range(2)]
-    return [*gpt, *grid, Training("research", "sweep-0", {"compute": 0.97, "host": 0.03}, step_seconds=0.004)]
+    grid = [Training("research", f"grid-{number}", _STARVED, begin=begin, step_seconds=0.1, dataset=_GENERATOR) for number in range(2)]
+    classify = Training("serving", "classify-0", _STARVED, step_seconds=0.1, dataset=_GENERATOR)
+    return [*gpt, *grid, classify, Training("research", "sweep-0", {"compute": 0.97, "host": 0.03}, step_seconds=0.004)]

@@ -49,7 +49,8 @@ def links(worker: Worker, *, nvlink: float | None = None, pcie: float | None = N
     if nvlink is not None:
         made |= {f'gpuwatch_gpu_nvlink_up{{{worker.gpu}, link="{link}"}}': f"1x{worker.minutes}" for link in range(count)}
         made[f"gpuwatch_gpu_nvlink_speed_bytes_per_second{{{worker.gpu}}}"] = f"{450e9 / count:.0f}x{worker.minutes}"
-        made |= {f'gpuwatch_gpu_nvlink_bytes_total{{{worker.gpu}, direction="{way}"}}': f"0+{60 * nvlink:.0f}x{worker.minutes}" for way in ("rx", "tx")}
+        moved = f"0+{60 * nvlink:.0f}x{worker.minutes}"
+        made |= {f'gpuwatch_gpu_nvlink_bytes_total{{{worker.gpu}, direction="{way}"}}': moved for way in ("rx", "tx")}
     if pcie is not None:
         made[f"gpuwatch_gpu_pcie_link_width{{{worker.gpu}}}"] = f"16x{worker.minutes}"
         made[f"gpuwatch_gpu_pcie_link_generation{{{worker.gpu}}}"] = f"5x{worker.minutes}"
@@ -143,7 +144,8 @@ def test_who_is_unequal(tmp_path: Path) -> None:
     """The worker and the kind: what a process says of itself goes before the signs of its GPU."""
     told = [(WAITING, Process(input=0.05, replicas=3)), (WAITING, Process(input=0.5, replicas=3)), (WAITING, Process(replicas=3))]
     series = training(*told, job="told") | team(WAITING, LATE, job="seen") | team(PACED, PACED, SLOW, job="clock")
-    series |= team(FULL, IDLE, IDLE, job="use") | training(*((WAITING, Process(input=share, replicas=2)) for share in (0.3, 0.5)), job="near")
+    series |= team(FULL, IDLE, IDLE, job="use")
+    series |= training(*((WAITING, Process(input=share, replicas=2)) for share in (0.3, 0.5)), job="near")
     found = {("told", 1): "input", ("seen", 1): "input", ("clock", 2): "clock", ("use", 1): "use", ("use", 2): "use"}
     record(tmp_path, series, "20m", {
         f'{UNEQUAL}{{namespace="vision", pod="{job}-worker-{index}", job_kind="TFJob", job_name="{job}", kind="{kind}"}}': 1
@@ -280,7 +282,7 @@ def nonfinite(pod: str, at: int, *, values: str = "1x180") -> dict[str, str]:
 
 
 def test_a_loss_that_is_not_finite(tmp_path: Path) -> None:
-    """The first time too, also where the pod ends with it, for ten minutes; a ticket where its GPU lost data; not of a pod without a GPU."""
+    """The first time too, also where the pod ends with it, for ten minutes; a ticket where its GPU lost data; not without a GPU."""
     errors = 'gpuwatch_gpu_ecc_errors_total{{{}, severity="uncorrected", scope="volatile", location="memory"}}'
     first, twice, gone, worn = (Worker(job=job) for job in ("first", "twice", "gone", "worn"))
     series = merged(first, twice) | nonfinite(first.pod, 5) | both(nonfinite(twice.pod, 5)) | nonfinite("elsewhere-0", 5)
@@ -305,7 +307,7 @@ def test_says_which_job_how_much_and_what_to_do(tmp_path: Path) -> None:
     words = {
         "TensorFlowInputBound": ("vision/input stands still 60% of the time", "It uses 31% of its GPUs.", "prefetch(tf.data.AUTOTUNE)"),
         "TensorFlowHostBound": ("vision/host spends 30% of the time in callbacks", "steps_per_execution"),
-        "TensorFlowSmallWork": ("vision/small waits for nothing and uses 30%", "It waits for its input 10% of the time.", "jit_compile=True"),
+        "TensorFlowSmallWork": ("vision/small waits for nothing and uses 30%", "for its input 10% of the time.", "jit_compile=True"),
         "TensorFlowNotStarted": ("vision/unborn trains for longer than 10m", "drop_remainder=True"),
         "TensorFlowImbalanced": ("vision/late waits for pod late-worker-1, which is late for its input.", "AutoShardPolicy.DATA"),
         "TensorFlowCommunicationBound": ("The links of the GPUs of TFJob vision/links are nearly full", "gradient_accumulation_steps"),
