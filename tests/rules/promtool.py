@@ -44,6 +44,7 @@ def fire(
     *,
     thresholds: Mapping[str, str] | None = None,
     every: str = _INTERVAL,
+    only: str = "",
 ) -> None:
     """Fails unless at each of the ``moments`` exactly those alerts fire.
 
@@ -53,8 +54,9 @@ def fire(
         moments: Made with :func:`alert`; an empty list: nothing fires.
         thresholds: Other values than the defaults.
         every: Time between two values and between two evaluations, where a case takes days.
+        only: Ask for alerts whose name begins so, where a case is not about the others.
     """
-    names = sorted(_names(thresholds))
+    names = sorted(name for name in _names(thresholds) if name.startswith(only))
     cases = []
     for at, expected in moments.items():
         for name in names:
@@ -72,11 +74,11 @@ def say(folder: Path, series: Mapping[str, str], at: str, name: str, *, every: s
 
 
 def record(folder: Path, series: Mapping[str, str], at: str, wanted: Mapping[str, float]) -> None:
-    """Fails unless the recorded series have these values then: selector → value, ``name`` alone where there is none."""
-    cases = [
-        {"expr": name.partition("{")[0], "eval_time": at, "exp_samples": [{"labels": name, "value": value}] if "{" in name else []}
-        for name, value in wanted.items()
-    ]
+    """Fails unless the recorded series are then exactly these: selector → value, ``name`` alone where there is none."""
+    samples: dict[str, list[dict[str, Any]]] = {}
+    for name, value in wanted.items():
+        samples.setdefault(name.partition("{")[0], []).extend([{"labels": name, "value": value}] if "{" in name else [])
+    cases = [{"expr": name, "eval_time": at, "exp_samples": found} for name, found in samples.items()]
     _run(folder, series, {"promql_expr_test": cases}, None, annotations=False)
 
 
@@ -119,6 +121,10 @@ def _run(
     every: str = _INTERVAL,
 ) -> str:
     rules = _pack(thresholds)
+    if "alert_rule_test" not in case:
+        for group in rules["groups"]:
+            group["rules"] = [rule for rule in group["rules"] if "record" in rule]
+        rules["groups"] = [group for group in rules["groups"] if group["rules"]]
     if not annotations:
         # What is said is tested apart: a better word must not break a test of when it is said.
         for group in rules["groups"]:
