@@ -118,10 +118,12 @@ class Stage:
         """What was told of one target."""
         return {str(told) for told in self.told if told.target == name}
 
-    def ask(self, query: str) -> list[tuple[dict[str, str], float]]:
-        """What Prometheus answers now: labels and value of each series."""
-        answer = httpx.get(f"{self.prometheus}/api/v1/query", params={"query": query}, timeout=_PATIENT_SECONDS).raise_for_status().json()
-        return [(one["metric"], float(one["value"][1])) for one in answer["data"]["result"]]
+    def recorded(self, series: str, span: str) -> list[tuple[float, dict[str, str], float]]:
+        """Every sample of that time span: Unix time, labels, value."""
+        asked = {"query": f"{series}[{span}]"}
+        answer = httpx.get(f"{self.prometheus}/api/v1/query", params=asked, timeout=_PATIENT_SECONDS).raise_for_status().json()
+        found = answer["data"]["result"]
+        return [(float(at), one["metric"], float(value)) for one in found for at, value in one["values"]]
 
     def silenced(self) -> set[tuple[str, str]]:
         """Target and name of each alert that another one explains."""
