@@ -6,6 +6,7 @@ a start costs. There is no GPU. Where a step takes its time, it sleeps, as a pro
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import runpy
@@ -29,8 +30,6 @@ _FOR_EVER = 10**9
 _LONG, _SHORT = 0.1, 0.01
 """Seconds. What takes long takes by far the most of a step, on a busy machine too."""
 _BUFFER = 10**6
-SPOILED = Path("spoiled")
-"""When this file is there (in the working directory), one of the trainings gets data that it cannot learn from."""
 
 
 class _Slow(tf.keras.callbacks.Callback):  # type: ignore[misc] # Keras tells no types
@@ -94,10 +93,11 @@ def end_and_stay() -> None:
 
 
 def diverge() -> None:
-    """When it is told to: from then on the batches hold infinite numbers."""
+    """When it is told to, by a file: from then on the batches hold infinite numbers."""
+    spoiled_from_now = Path("spoiled")
 
     def spoil(x: np.ndarray) -> np.ndarray:
-        return x * np.float32(np.inf) if SPOILED.exists() else x
+        return x * np.float32(np.inf) if spoiled_from_now.exists() else x
 
     def spoiled(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.ensure_shape(tf.numpy_function(spoil, [x], tf.float32), x.shape), y
@@ -107,7 +107,7 @@ def diverge() -> None:
 
 def train_on_two_workers() -> None:
     """The program of the examples, whose second worker has a slow input."""
-    sys.argv = ["multi_worker.py", f"--steps={_FOR_EVER}", "--slow-worker=1", f"--slow-input={2000 * _LONG:g}"]
+    sys.argv = ["multi_worker.py", f"--steps={_FOR_EVER}", "--slow-worker=1", f"--slow-input={4000 * _LONG:g}"]
     runpy.run_path(str(EXAMPLES / sys.argv[0]), run_name="__main__")
 
 
@@ -142,31 +142,33 @@ def _fork(train: Callable[[], None], environment: dict[str, str]) -> int:
     if pid := os.fork():
         return pid
     try:
+        _end_with_parent()
         os.environ.update(environment)
         train()
-    except BaseException:
+    except BaseException:  # noqa: BLE001
         traceback.print_exc()
     finally:
         # Not by the way of the parent, whose other children are none of this one's.
         os._exit(1)
 
 
+def _end_with_parent() -> None:
+    """Whatever ends it, as ``PR_SET_PDEATHSIG`` has it."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
 def main() -> None:
     """Start them all; when one ends, all do, since none should."""
+    _end_with_parent()
     children: list[int] = []
-    try:
-        for argument in sys.argv[1:]:
-            name, _, ports = argument.partition("=")
-            train, workers = TRAININGS[name]
-            environments = _environments(ports.split(","))
-            assert len(environments) == workers, argument
-            children.extend(_fork(train, one) for one in environments)
-        ended, status = os.wait()
-        print(f"training {children.index(ended)} of {sys.argv[1:]} has ended: {status}", flush=True)
-        children.remove(ended)
-    finally:
-        for child in children:
-            os.kill(child, signal.SIGKILL)
+    for argument in sys.argv[1:]:
+        name, _, ports = argument.partition("=")
+        train, workers = TRAININGS[name]
+        environments = _environments(ports.split(","))
+        assert len(environments) == workers, argument
+        children.extend(_fork(train, one) for one in environments)
+    ended, status = os.wait()
+    sys.exit(f"process {children.index(ended)} of {sys.argv[1:]} has ended: {status}")
 
 
 if __name__ == "__main__":
