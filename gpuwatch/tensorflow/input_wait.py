@@ -21,6 +21,8 @@ from gpuwatch.tensorflow.overlap import Overlap, hook_results
 from gpuwatch.tensorflow.variables import host_variable, operations
 
 _METHODS: Final = ("get_next", "get_next_as_optional", "__next__")
+_PART_METHODS: Final = ("get_next_as_list", "get_next_as_optional_list")
+"""Of the part of a distributed iterator that fetches for the devices of one worker."""
 _METER: Final[ContextVar[FetchMeter | None]] = ContextVar("gpuwatch_fetch_meter", default=None)
 """Who measures in this thread."""
 _INSTALLED: Final[dict[type, dict[str, Callable[..., Any]]]] = {}
@@ -141,12 +143,12 @@ class FetchMeter:
                 self._overlap.computed.write()
 
 
-def install(*classes: type) -> None:
+def install(*classes: type, methods: tuple[str, ...] = _METHODS) -> None:
     """Make iterators of these classes measurable. Again is nothing."""
     hook_results(_step_computed)
     for one in classes:
         if one not in _INSTALLED:
-            _INSTALLED[one] = {name: getattr(one, name) for name in _METHODS if hasattr(one, name)}
+            _INSTALLED[one] = {name: getattr(one, name) for name in methods if hasattr(one, name)}
             for name, method in _INSTALLED[one].items():
                 setattr(one, name, _measurable(method))
 
@@ -167,6 +169,10 @@ def _measurable(method: Callable[..., Any]) -> Callable[..., Any]:
         meter = _METER.get()
         if meter is None:
             return method(self, *args, **kwargs)
+        if parts := getattr(self, "_iterators", None):
+            # Its own fetch also agrees with the other workers whether anybody has a batch left: their waiting is not this one's.
+            install(type(parts[0]), methods=_PART_METHODS)
+            return method(self, *args, **kwargs)
         return meter.fetch(lambda: method(self, *args, **kwargs))
 
     # AutoGraph would rewrite it, as it does with whatever is not TensorFlow's own.
@@ -181,23 +187,28 @@ def _step_computed(result: Any) -> None:  # noqa: ANN401
 
 def _batch_size(batch: Any) -> Any:  # noqa: ANN401
     """Examples in a batch of this process; -1 for an empty optional; ``None`` where it cannot be told."""
+    if isinstance(batch, list):
+        return _size_of_all([_batch_size(one) for one in batch])
     if isinstance(batch, tf.experimental.Optional):
         return tf.cond(batch.has_value(), lambda: _as_size(_batch_size(batch.get_value())), lambda: tf.constant(-1, tf.int64))
     try:
         first = tf.nest.flatten(batch)[0]
-        replicas = first.values if isinstance(first, tf.distribute.DistributedValues) else (first,)
-        return sum(_length(part) for part in replicas)
+        if isinstance(first, tf.RaggedTensor):
+            return first.nrows()
+        if isinstance(first, tf.SparseTensor):
+            return first.dense_shape[0]
+        return first.shape[0] if first.shape[0] is not None else tf.shape(first, tf.int64)[0]
     except (AttributeError, IndexError, TypeError, ValueError):
         return None
 
 
+def _size_of_all(sizes: list[Any]) -> Any:  # noqa: ANN401
+    """Of the batches of several replicas: some may be empty at the end of the data."""
+    if not sizes or any(size is None for size in sizes):
+        return None
+    each = tf.stack([_as_size(size) for size in sizes])
+    return tf.where(tf.reduce_all(each < 0), tf.constant(-1, tf.int64), tf.reduce_sum(tf.maximum(each, 0)))
+
+
 def _as_size(size: Any) -> Any:  # noqa: ANN401
     return tf.cast(0 if size is None else size, tf.int64)
-
-
-def _length(part: Any) -> Any:  # noqa: ANN401
-    if isinstance(part, tf.RaggedTensor):
-        return tf.cast(part.nrows(), tf.int64)
-    if isinstance(part, tf.SparseTensor):
-        return part.dense_shape[0]
-    return part.shape[0] if part.shape[0] is not None else tf.shape(part, tf.int64)[0]

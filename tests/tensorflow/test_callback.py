@@ -14,8 +14,8 @@ from gpuwatch.tensorflow import GpuWatchCallback, Monitor
 from gpuwatch.tensorflow.measures import Measures
 from tensorflow_trainings import BATCH, batches, model, slow_rows
 
-_PRODUCE = 0.08
-_COUNT = 25
+_PRODUCE = 0.2
+_COUNT = 15
 
 
 def fitted(dataset: Any, made: Any = None, **how: Any) -> tuple[Measures, float]:
@@ -38,14 +38,19 @@ def input_per_step(measures: Measures) -> float:
     return measures.phase_seconds["input"] / measures.steps
 
 
+def fastest(made: Any, dataset: Any) -> float:
+    """Mean duration of a step, of the best of three trainings: what the machine does beside them is no part of it."""
+    return min(step_seconds(fitted(dataset, made)[0]) for _ in range(3))
+
+
 @pytest.mark.parametrize("steps_per_execution", [1, 5])
 @pytest.mark.parametrize("compute", [0.0, 0.05])
 def test_a_starved_training_waits_as_long_as_it_is_longer(compute: float, steps_per_execution: int) -> None:
     """The wait agrees within 15 % with the time of a step less that of the same step on cached data, also beside a step that computes."""
-    how = {"steps_per_execution": steps_per_execution}
-    starved, _ = fitted(batches(_COUNT, _PRODUCE), model(compute, **how))
-    cached, _ = fitted(batches(_COUNT).cache(), model(compute, **how), epochs=2)
-    assert input_per_step(starved) == pytest.approx(step_seconds(starved) - step_seconds(cached), rel=0.15)
+    made = model(compute, steps_per_execution=steps_per_execution)
+    starved, _ = fitted(batches(_COUNT, _PRODUCE), made)
+    longer = step_seconds(starved) - fastest(made, batches(_COUNT).cache())
+    assert input_per_step(starved) == pytest.approx(longer, rel=0.15)
 
 
 def test_a_parallel_producer_shortens_the_wait() -> None:

@@ -17,6 +17,7 @@ class Time:
         self.seconds = 100.0
 
     def __call__(self) -> float:
+        """The seconds of now."""
         return self.seconds
 
 
