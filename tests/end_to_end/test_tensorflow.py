@@ -198,7 +198,8 @@ def play(started: Trainings, tmp_path_factory: pytest.TempPathFactory, show_tabl
             silenced=stage.silenced(),
             failed_rules=stage.failed_rules(),
         )
-        show_table("why jobs waste their GPUs: what GPUs and processes say, the cause expected and found", _rows(stage, played))
+        title = f"why jobs waste their GPUs: the cause expected and found (after {stage.now / 60:.0f} minutes, {stage.late} late)"
+        show_table(title, _rows(stage, played))
     return played
 
 
