@@ -7,13 +7,17 @@ import functools
 import logging
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import tensorflow as tf
 
+from gpuwatch.tensorflow.curves import Curves
 from gpuwatch.tensorflow.facts import model_facts, replicas_in_sync, steps_per_execution
 from gpuwatch.tensorflow.input_wait import install
 from gpuwatch.tensorflow.monitor import Monitor, process_monitor
+from gpuwatch.tensorflow.node_agent import agent_of
+from gpuwatch.tensorflow.settings import read_settings
 
 _LOG: Final = logging.getLogger("gpuwatch.tensorflow")
 _SAVERS: Final = ("save", "save_weights")
@@ -29,14 +33,17 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
 
     Args:
         monitor: Another than that of the process.
+        log_directory: Draw curves there for TensorBoard: waiting, and what the node's agent (``GPUWATCH_AGENT_URL``) says of the GPUs.
     """
 
     async_safe = True
     """Keras need not wait for the GPU on account of this callback."""
 
-    def __init__(self, monitor: Monitor | None = None) -> None:
+    def __init__(self, monitor: Monitor | None = None, *, log_directory: str | Path | None = None) -> None:
         super().__init__()
         self.monitor = monitor or process_monitor()
+        self._log_directory = log_directory
+        self._curves: Curves | None = None
         self._replaced: dict[str, Any] = {}
         self._synchronous = False
         """Keras waits for the GPU after every step, because of other callbacks: then so may the stop watch."""
@@ -52,13 +59,14 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
         except Exception:  # noqa: BLE001
             # Whatever this Keras does in another way: the training is worth more than its measures.
             _LOG.warning("gpuwatch cannot measure this training, which goes on without it", exc_info=True)
-            self._give_back()
-            self.monitor.end()
+            self._end()
 
     def _watch(self) -> None:
         self._thread, self._synchronous, self._described = threading.get_ident(), False, False
         self.monitor.measures.replicas = replicas_in_sync(self.model)
         self.monitor.begin(steps_are_batches=True, **model_facts(self.model))
+        if self._log_directory is not None:
+            self._curves = Curves(self._log_directory, self.monitor.measures, agent_of(read_settings()))
         if (backend := _backend()) != "tensorflow":
             raise RuntimeError(f"Keras runs on {backend}, expected tensorflow")
         if not _is_watched(self.model.train_function, self.monitor):
@@ -86,8 +94,20 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
 
     def on_train_end(self, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002 (of Keras)
         """Stop the watch and leave the model as it was."""
+        self._end()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002 (of Keras)
+        """A point of each curve."""
+        self.monitor.publish()
+        if self._curves:
+            self._curves.draw()
+
+    def _end(self) -> None:
         self._give_back()
         self.monitor.end()
+        if self._curves:
+            self._curves.end()
+            self._curves = None
 
     def _run(self, original: Callable[[Any], Any], iterator: Any) -> Any:  # noqa: ANN401
         """The train function, watched."""
@@ -100,12 +120,14 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
                 logs = original(iterator)
                 if self._synchronous and self.monitor.measures.gpus:
                     _wait_for(logs)
-                return logs
         except _ENDS_OF_DATA:
             raise
         except BaseException:
-            self.monitor.end()
+            self._end()
             raise
+        if self._curves:
+            self._curves.look()
+        return logs
 
     def _save(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         with self.monitor.checkpoint():

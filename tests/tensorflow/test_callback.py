@@ -62,10 +62,10 @@ def test_a_parallel_producer_shortens_the_wait() -> None:
 
 
 def test_a_computing_training_waits_for_nothing() -> None:
-    """Data that is there: less than a twentieth of the time is waiting."""
+    """Data that is there: less than a tenth of the time is waiting, also on a busy machine."""
     measures, _ = fitted(batches(_COUNT).cache(), model(0.03), epochs=2)
     times = measures.phase_seconds
-    assert times["input"] < 0.05 * (times["input"] + times["compute"])
+    assert times["input"] < 0.1 * (times["input"] + times["compute"])
 
 
 @pytest.mark.parametrize("how", [{}, {"run_eagerly": True}, {"jit_compile": True}, {"steps_per_execution": 4}], ids=str)
@@ -111,10 +111,10 @@ def test_validation_and_checkpoints(tmp_path: Path) -> None:
     """Both have their own phase; the batches of a validation are no input, and nothing is counted outside of a training."""
     made = model()
     saver = tf.keras.callbacks.ModelCheckpoint(str(tmp_path / "{epoch}.weights.h5"), save_weights_only=True)
-    measures, _ = fitted(batches(4), made, validation_data=batches(4, 0.05), callbacks=[saver])
-    assert measures.phase_seconds["validation"] > 0.15
+    measures, _ = fitted(batches(4), made, validation_data=batches(4, 0.2), callbacks=[saver])
+    assert measures.phase_seconds["validation"] > 0.7
     assert measures.phase_seconds["checkpoint"] > 0
-    assert measures.phase_seconds["input"] < 0.15
+    assert measures.phase_seconds["input"] < 0.6
     assert measures.steps == 4
     before = dict(measures.phase_seconds)
     made.evaluate(batches(2), verbose=0)
@@ -131,7 +131,7 @@ def test_slow_callbacks_are_the_host() -> None:
 
     measures, _ = fitted(batches(10).cache(), callbacks=[Slow()])
     assert measures.phase_seconds["host"] > 0.25
-    assert measures.phase_seconds["input"] < 0.1
+    assert measures.phase_seconds["input"] < 0.25
 
 
 def test_two_replicas() -> None:
@@ -139,7 +139,7 @@ def test_two_replicas() -> None:
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     measures, _ = fitted(batches(10, 0.04), model(strategy=strategy))
     assert (measures.steps, measures.examples, measures.replicas) == (10, 10 * BATCH, 2)
-    assert 0.2 < measures.phase_seconds["input"] < 0.5
+    assert 0.2 < measures.phase_seconds["input"] < 0.7
     assert measures.facts["strategy"] == "MirroredStrategy"
 
 
@@ -182,6 +182,16 @@ def test_a_loss_that_is_no_number() -> None:
     measures, _ = fitted(batches(8), made)
     assert measures.nonfinite_losses == 1
     assert measures.nonfinite_loss_timestamp_seconds == pytest.approx(time.time(), abs=60)
+
+
+def test_curves(tmp_path: Path) -> None:
+    """On request the training draws its waiting for TensorBoard, a point for each epoch at least, and without an agent no GPU."""
+    model().fit(batches(5, 0.02).cache(), epochs=2, verbose=0, callbacks=[GpuWatchCallback(Monitor(), log_directory=tmp_path)])
+    [file] = tmp_path.iterdir()
+    events = [tf.compat.v1.Event.FromString(one.numpy()) for one in tf.data.TFRecordDataset(str(file))]
+    drawn = [(event.step, value.tag) for event in events for value in event.summary.value]
+    assert {step for step, tag in drawn if tag == "gpuwatch/input_share"} >= {5, 10}
+    assert {tag for _, tag in drawn} == {"gpuwatch/input_share", "gpuwatch/step_seconds"}
 
 
 def test_a_keras_that_does_it_another_way(caplog: pytest.LogCaptureFixture) -> None:

@@ -83,7 +83,8 @@ def test_the_wait_of_a_loop(loop: Callable[[Monitor, Any], None]) -> None:
         loop(monitor, batches(_COUNT, _SECONDS))
     seconds, times = time.perf_counter() - began, monitor.measures.phase_seconds
     assert (monitor.measures.steps, monitor.measures.examples) == (_COUNT, _COUNT * BATCH)
-    assert 0.8 * _COUNT * _SECONDS < times["input"] <= seconds
+    # A distributed dataset prepares a batch or two before the first is asked for.
+    assert (0.6 if loop is distributed else 0.8) * _COUNT * _SECONDS < times["input"] <= seconds
     assert sum(times.values()) == pytest.approx(seconds, abs=0.2)
 
 
