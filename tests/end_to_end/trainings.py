@@ -27,8 +27,8 @@ from gpuwatch.tensorflow import GpuWatchCallback, process_monitor
 from tensorflow_trainings import batches, model
 
 _FOR_EVER = 10**9
-_LONG, _SHORT = 0.1, 0.01
-"""Seconds. What takes long takes by far the most of a step, on a busy machine too."""
+_LONG, _SHORT = 0.2, 0.02
+"""Seconds. What takes long takes by far the most of a step, on a busy machine too, and leaves the processor to others."""
 _BUFFER = 10**6
 
 
