@@ -21,7 +21,12 @@ $(READY): requirements/dev.txt pyproject.toml scripts/make-venv
 demo: $(READY) ## Serve a simulated node; prints what to open. SCENARIO= and PORT= choose.
 	@$(BIN)/gpuwatch demo --scenario $(SCENARIO) --port $(PORT)
 
-tools: $(READY)
+$(VENV)/.tensorflow: requirements/tensorflow.txt $(READY)
+	@echo "Fetching TensorFlow into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/tensorflow.txt
+	@touch $@
+
+tools: $(READY) $(VENV)/.tensorflow
 	@scripts/install-missing promtool=prometheus amtool=prometheus-alertmanager chromium=chromium openssl=openssl
 	@scripts/install-helm $(VENV)
 

@@ -128,7 +128,7 @@ def _copy(source: Path, target: Path, *, into: bool) -> None:
         shutil.copy(source, target / source.name if into else target)
 
 
-@pytest.mark.parametrize("lock", ["runtime.txt", "dev.txt", "build.txt", "tools.txt"])
+@pytest.mark.parametrize("lock", ["runtime.txt", "dev.txt", "tensorflow.txt", "build.txt", "tools.txt"])
 def test_locks_are_complete(lock: str) -> None:
     """Each lock pins every requirement to one version with hashes, and names no index."""
     text = (ROOT / "requirements" / lock).read_text(encoding="utf-8")

@@ -141,8 +141,9 @@ def _web_tls() -> Schema:
 
 def _watching() -> Schema:
     return {
-        "service": section({"enabled": _SWITCH, "annotations": _TEXT_MAP}),
+        "service": section({"enabled": _SWITCH, "annotations": _TEXT_MAP, "nodeLocal": _SWITCH}),
         "monitor": _monitor(),
+        "tensorflowMonitor": _tensorflow_monitor(),
         "prometheusRule": section(
             {
                 "enabled": _AUTO,
@@ -180,5 +181,24 @@ def _monitor() -> Schema:
             "metricRelabelings": _OBJECTS,
             "basicAuth": section({"secretName": _TEXT, "usernameKey": _TEXT, "passwordKey": _TEXT}),
             "tls": section({"caSecretName": _TEXT, "serverName": _TEXT, "insecureSkipVerify": _SWITCH, "clientSecretName": _TEXT}),
+        }
+    )
+
+
+def _tensorflow_monitor() -> Schema:
+    return section(
+        {
+            "enabled": _SWITCH,
+            "labels": _LABELS,
+            "annotations": _TEXT_MAP,
+            "podLabel": _TEXT | {"minLength": 1},
+            "podLabelValue": _TEXT,
+            "port": _PORT,
+            "namespaces": {"type": "array", "items": _NAMESPACE | {"minLength": 1}},
+            "interval": _PROMETHEUS_DURATION,
+            "scrapeTimeout": _PROMETHEUS_DURATION,
+            "sampleLimit": _COUNT,
+            "relabelings": _OBJECTS,
+            "metricRelabelings": _OBJECTS,
         }
     )

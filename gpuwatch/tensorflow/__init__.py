@@ -29,4 +29,4 @@ def __getattr__(name: str) -> object:
     except ModuleNotFoundError as error:
         if error.name not in ("tensorflow", "keras", "prometheus_client"):
             raise
-        raise ImportError(f"gpuwatch.tensorflow.{name} needs {error.name}: pip install 'gpuwatch[tensorflow]'") from None
+        raise ImportError(f"gpuwatch.tensorflow.{name} needs {error.name}, which is not installed: see docs/tensorflow.md") from None

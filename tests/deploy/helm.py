@@ -67,8 +67,10 @@ def kind(found: Iterable[Object], name: str) -> list[Object]:
 
 
 def only(found: Iterable[Object], name: str) -> Object:
-    """The one object of a kind that is no test and no board."""
-    others = [one for one in kind(found, name) if "-board-" not in one["metadata"]["name"]]
+    """The one object of a kind that is no test, no board and not about TensorFlow."""
+    others = [
+        one for one in kind(found, name) if "-board-" not in one["metadata"]["name"] and not one["metadata"]["name"].endswith("-tensorflow")
+    ]
     [one] = [one for one in others if "helm.sh/hook" not in one["metadata"].get("annotations", {})]
     return one
 

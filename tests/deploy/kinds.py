@@ -51,6 +51,16 @@ _ENDPOINT = shape(
         "metricRelabelings": {"type": "array", "items": _RELABELING},
     },
 )
+# Of training jobs: no port of the pod is named, and their labels do not win.
+_JOB_ENDPOINT = shape(
+    {"path": _TEXT, "scheme": {"const": "http"}, "followRedirects": {"const": False}},
+    {
+        "interval": _DURATION,
+        "scrapeTimeout": _DURATION,
+        "relabelings": {"type": "array", "items": _RELABELING},
+        "metricRelabelings": {"type": "array", "items": _RELABELING},
+    },
+)
 _SELECTOR = shape({"matchLabels": _TEXTS})
 _LIMITS = {"sampleLimit": _COUNT, "labelLimit": _COUNT, "jobLabel": _TEXT}
 _METADATA = shape({"name": _TEXT, "namespace": _TEXT, "labels": _TEXTS}, {"annotations": _TEXTS})
@@ -61,8 +71,10 @@ _RULE = shape(
 
 
 def _monitor(endpoints: str) -> Schema:
-    selection = {"selector": _SELECTOR, "namespaceSelector": shape({"matchNames": {"type": "array", "items": _TEXT}})}
-    return shape({**selection, endpoints: {"type": "array", "items": _ENDPOINT, "minItems": 1}}, _LIMITS)
+    namespaces = shape({}, {"matchNames": {"type": "array", "items": _TEXT, "minItems": 1}, "any": {"const": True}}) | {"minProperties": 1}
+    endpoint = {"if": {"required": ["port"]}, "then": _ENDPOINT, "else": _JOB_ENDPOINT}
+    selection = {"selector": _SELECTOR, "namespaceSelector": namespaces}
+    return shape({**selection, endpoints: {"type": "array", "items": endpoint, "minItems": 1}}, _LIMITS)
 
 
 _SPECIFICATIONS = {

@@ -12,7 +12,10 @@ from deploy.helm import CHART, CI, HELMS, NAMESPACE, container_of, given, kind, 
 from deploy.kinds import NEWEST, OLDEST, validate
 from gpuwatch import __version__
 
-EVERYTHING = ("--set", "monitor.enabled=true,prometheusRule.enabled=true,networkPolicy.enabled=true,networkPolicy.egress.enabled=true")
+EVERYTHING = (
+    "--set",
+    "monitor.enabled=true,tensorflowMonitor.enabled=true,service.nodeLocal=true,prometheusRule.enabled=true,networkPolicy.enabled=true,networkPolicy.egress.enabled=true",
+)
 WANTED = {"prometheus-operator", "gke", "time-slicing", "mig-mixed", "dra", "no-api", "tls-client-certificates"}
 
 

@@ -11,7 +11,7 @@ import yaml
 from deploy.helm import MANIFESTS, ROOT, TOOLS, StrictLoader, run
 from deploy.kinds import NEWEST, OLDEST, validate
 
-RENDERED = ("gpuwatch.yaml", "pod-monitor.yaml")
+RENDERED = ("gpuwatch.yaml", "pod-monitor.yaml", "tensorflow-pod-monitor.yaml")
 
 
 def test_they_are_what_the_chart_renders(tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ def test_limits_and_own_relabelings(tmp_path: Path) -> None:
 def test_scraping_without_the_operator(tmp_path: Path) -> None:
     """The plain scrape configuration finds the pods of the manifests, and ends with the same labels as the PodMonitor."""
     text = (MANIFESTS / "prometheus-scrape.yaml").read_text()
-    [scrape] = yaml.safe_load(text)["scrape_configs"]
+    [scrape, _] = yaml.safe_load(text)["scrape_configs"]
     [discovery] = scrape.pop("kubernetes_sd_configs")  # not every build of Prometheus has it
     daemonset = next(one for one in yaml.safe_load_all((MANIFESTS / "gpuwatch.yaml").read_text()) if one["kind"] == "DaemonSet")
     labels = daemonset["spec"]["template"]["metadata"]["labels"]

@@ -70,3 +70,8 @@ app.kubernetes.io/component: agent
 app.kubernetes.io/name: {{ include "gpuwatch.name" . }}-test
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
+
+{{- define "gpuwatch.localLabels" -}}
+app.kubernetes.io/name: {{ include "gpuwatch.name" . }}-local
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end -}}

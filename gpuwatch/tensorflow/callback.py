@@ -1,0 +1,145 @@
+"""The callback for ``model.fit``: every second of a training, and every step, without a change to the model."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+import tensorflow as tf
+
+from gpuwatch.tensorflow.facts import model_facts, replicas_in_sync, steps_per_execution
+from gpuwatch.tensorflow.input_wait import install
+from gpuwatch.tensorflow.monitor import Monitor, process_monitor
+
+_LOG: Final = logging.getLogger("gpuwatch.tensorflow")
+_SAVERS: Final = ("save", "save_weights")
+"""What callbacks that make checkpoints call."""
+_ENDS_OF_DATA: Final = (StopIteration, tf.errors.OutOfRangeError)
+
+
+class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Keras tells no types
+    """Measures a training by Keras and serves what it finds, as the environment says.
+
+    The train function is called through a stop watch, and made anew once, so that the fetch of the batch within it is measured. Nothing
+    else of the model changes, and what is put in place is taken away at the end of the training.
+
+    Args:
+        monitor: Another than that of the process.
+    """
+
+    async_safe = True
+    """Keras need not wait for the GPU on account of this callback."""
+
+    def __init__(self, monitor: Monitor | None = None) -> None:
+        super().__init__()
+        self.monitor = monitor or process_monitor()
+        self._replaced: dict[str, Any] = {}
+        self._synchronous = False
+        """Keras waits for the GPU after every step, because of other callbacks: then so may the stop watch."""
+        self._thread = 0
+        self._described = False
+        self._validation = contextlib.ExitStack()
+
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002 (of Keras)
+        """Start the watch."""
+        try:
+            self._give_back()
+            self._watch()
+        except Exception:  # noqa: BLE001
+            # Whatever this Keras does in another way: the training is worth more than its measures.
+            _LOG.warning("gpuwatch cannot measure this training, which goes on without it", exc_info=True)
+            self._give_back()
+            self.monitor.end()
+
+    def _watch(self) -> None:
+        self._thread, self._synchronous, self._described = threading.get_ident(), False, False
+        self.monitor.measures.replicas = replicas_in_sync(self.model)
+        self.monitor.begin(steps_are_batches=True, **model_facts(self.model))
+        if (backend := _backend()) != "tensorflow":
+            raise RuntimeError(f"Keras runs on {backend}, expected tensorflow")
+        if not _is_watched(self.model.train_function, self.monitor):
+            self.monitor.meter.overlapping(steps_per_execution(self.model))
+            self.model.make_train_function(force=True)
+        original = self.model.train_function
+        _mark(original, self.monitor)
+        self._replace("train_function", functools.partial(self._run, original))
+        for name in _SAVERS:
+            self._replace(name, functools.partial(self._save, getattr(self.model, name)))
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002 (of Keras)
+        """Look at the loss."""
+        self._synchronous = threading.get_ident() == self._thread
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            self.monitor.loss(float((logs or {})["loss"]))
+
+    def on_test_begin(self, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002 (of Keras)
+        """A validation within a training."""
+        self._validation.enter_context(self.monitor.validation())
+
+    def on_test_end(self, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002 (of Keras)
+        """Its end."""
+        self._validation.close()
+
+    def on_train_end(self, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002 (of Keras)
+        """Stop the watch and leave the model as it was."""
+        self._give_back()
+        self.monitor.end()
+
+    def _run(self, original: Callable[[Any], Any], iterator: Any) -> Any:  # noqa: ANN401
+        """The train function, watched."""
+        if not self._described:
+            self._described = True
+            install(type(iterator))
+            self.monitor.describe(iterator)
+        try:
+            with self.monitor.step(steps_per_execution(self.model)), self.monitor.meter.measuring():
+                logs = original(iterator)
+                if self._synchronous and self.monitor.measures.gpus:
+                    _wait_for(logs)
+                return logs
+        except _ENDS_OF_DATA:
+            raise
+        except BaseException:
+            self.monitor.end()
+            raise
+
+    def _save(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        with self.monitor.checkpoint():
+            return original(*args, **kwargs)
+
+    def _replace(self, name: str, by: Callable[..., Any]) -> None:
+        self._replaced[name] = vars(self.model).get(name)
+        setattr(self.model, name, by)
+
+    def _give_back(self) -> None:
+        for name, original in self._replaced.items():
+            if original is None:
+                delattr(self.model, name)
+            else:
+                setattr(self.model, name, original)
+        self._replaced.clear()
+
+
+def _backend() -> str:
+    backend = getattr(tf.keras.backend, "backend", None)
+    return str(backend()) if backend else "tensorflow"
+
+
+def _is_watched(function: object, monitor: Monitor) -> bool:
+    """It was traced with this monitor, and no other, in it."""
+    return getattr(function, "gpuwatch_monitor", None) is monitor
+
+
+def _mark(function: Any, monitor: Monitor) -> None:  # noqa: ANN401
+    function.gpuwatch_monitor = monitor
+
+
+def _wait_for(logs: Any) -> None:  # noqa: ANN401
+    """Until the GPU has done the step, as Keras is about to do anyway."""
+    for value in tf.nest.flatten(logs)[:1]:
+        if tf.is_tensor(value):
+            value.numpy()

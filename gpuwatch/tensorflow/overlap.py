@@ -1,0 +1,70 @@
+"""Executions of several steps, in which Keras fetches the next batch *while* a step computes.
+
+Then only what the fetch takes longer than the step is waiting. The end of each fetch and the end of each step are written down, apart
+from each other: TensorFlow puts operations on the same variable in the order of the program, and a variable of both would make the
+fetch wait for the step. They are compared when the next execution begins.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final
+
+import tensorflow as tf
+
+from gpuwatch.tensorflow.variables import host_variable
+
+_HOOKED: Final[list[Callable[..., Any]]] = []
+
+
+class Times:
+    """Up to ``size`` Unix times of one execution, in their order."""
+
+    def __init__(self, size: int) -> None:
+        self._position = host_variable(tf.zeros([], tf.int64))
+        self.values = host_variable(tf.zeros([size], tf.float64))
+        """0 where nothing was written down."""
+
+    def write(self) -> None:
+        """Now, as an operation."""
+        place = tf.reshape(self._position, [1, 1])
+        self.values.scatter_nd_update(place, tf.reshape(tf.timestamp(), [1]))
+        self._position.assign_add(1)
+
+    def clear(self) -> None:
+        """Before the next execution, as an operation."""
+        self._position.assign(0)
+        self.values.assign(tf.zeros_like(self.values))
+
+
+class Overlap:
+    """Of one train function that makes ``steps`` steps in each execution."""
+
+    def __init__(self, steps: int) -> None:
+        self.fetched = Times(steps)
+        self.computed = Times(steps)
+
+    def late_seconds(self) -> Any:  # noqa: ANN401
+        """By how much fetches ended after the steps beside them, in the last execution: a tensor."""
+        both = tf.logical_and(self.fetched.values > 0, self.computed.values > 0)
+        return tf.reduce_sum(tf.where(both, tf.maximum(self.fetched.values - self.computed.values, 0), tf.zeros_like(self.fetched.values)))
+
+    def clear(self) -> None:
+        """An execution begins."""
+        self.fetched.clear()
+        self.computed.clear()
+
+
+def hook_results(hook: Callable[[Any], None]) -> None:
+    """Have ``hook`` called with what each step of an execution gives, while it is traced: Keras puts it into an optional."""
+    original = tf.experimental.Optional.from_value
+
+    @functools.wraps(original)
+    def from_value(value: Any) -> Any:  # noqa: ANN401
+        hook(value)
+        return original(value)
+
+    if not _HOOKED:
+        _HOOKED.append(original)
+        tf.experimental.Optional.from_value = staticmethod(from_value)

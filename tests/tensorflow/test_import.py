@@ -1,0 +1,55 @@
+"""What is loaded when, in processes of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def run(program: str) -> subprocess.CompletedProcess[str]:
+    """In a fresh interpreter."""
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+
+def test_without_tensorflow() -> None:
+    """One line that says what is missing and what to do."""
+    done = run("import sys; sys.modules['tensorflow'] = None\nfrom gpuwatch.tensorflow import GpuWatchCallback")
+    lines = done.stderr.strip().splitlines()
+    assert done.returncode == 1
+    assert lines[-1] == "ImportError: gpuwatch.tensorflow.GpuWatchCallback needs tensorflow, which is not installed: see docs/tensorflow.md"
+    assert "During handling" not in done.stderr
+
+
+def test_the_catalogue_needs_nothing() -> None:
+    """Names and measures are read without TensorFlow or anything else that is not Python's own."""
+    allowed = "{'gpuwatch', 'gpuwatch.tensorflow', 'gpuwatch.tensorflow.series', 'gpuwatch.tensorflow.measures'}"
+    program = (
+        "import sys; before = set(sys.modules)\n"
+        "import gpuwatch.tensorflow.series, gpuwatch.tensorflow.measures\n"
+        "new = {n for n in set(sys.modules) - before if n.partition('.')[0] not in sys.stdlib_module_names}\n"
+        f"print(new == {allowed}, new)"
+    )
+    assert run(program).stdout.startswith("True")
+
+
+def test_the_daemon_never_loads_it() -> None:
+    """Neither TensorFlow nor our part for it, with all that a running agent imports."""
+    program = (
+        "import sys, gpuwatch.agent, gpuwatch.server, gpuwatch.wiring, gpuwatch.cli, gpuwatch.demo, gpuwatch.doctor\n"
+        "print([n for n in sys.modules if n.startswith(('tensorflow', 'keras', 'gpuwatch.tensorflow'))])"
+    )
+    assert run(program).stdout.strip() == "[]"
+
+
+def test_a_job_needs_few_packages() -> None:
+    """A job's image installs gpuwatch without what the agent needs: nothing of it is asked for."""
+    agent_only = ("msgspec", "structlog", "yaml", "kubernetes", "grpc", "pynvml", "starlette", "uvicorn", "click", "bcrypt")
+    blocked = "".join(f"sys.modules[{name!r}] = None\n" for name in agent_only)
+    program = f"import sys\n{blocked}from gpuwatch.tensorflow import GpuWatchCallback, process_monitor\nprint('ready')"
+    assert run(program).stdout.strip() == "ready"
+
+
+def test_an_unknown_name() -> None:
+    """As of any module."""
+    done = run("import gpuwatch.tensorflow as t\nt.callbacks")
+    assert "module 'gpuwatch.tensorflow' has no attribute 'callbacks'" in done.stderr
