@@ -8,8 +8,8 @@ from gpuwatch.rules.alert import Alert, Threshold, placed
 from gpuwatch.rules.cause import CAUSES
 from gpuwatch.rules.pack import ALERTS, RECORDINGS
 from gpuwatch.rules.recording import SHARED
-from gpuwatch.rules.workers import WORKERS
 from gpuwatch.rules.thresholds import DEFAULTS, THRESHOLDS
+from gpuwatch.rules.workers import WORKERS
 
 _INTRODUCTION: Final = """\
 # Alerts
