@@ -9,8 +9,9 @@ from typing import Final
 
 from gpuwatch.rules.alert import Recording
 from gpuwatch.rules.recording import JOB_INFO, NVLINKS_UP, PCIE_WIDTH, RATIO_NOW, broken, slowed
-from gpuwatch.rules.waste import BLAMELESS, BUSY, DEVICE, LATE, SLOW, SM, TEAM, inefficient, mean_of, power_of, settled
+from gpuwatch.rules.waste import SM, inefficient, mean_of, power_of, settled
 from gpuwatch.rules.words import JOB
+from gpuwatch.rules.workers import BLAMELESS, BUSY, DEVICE, STRAGGLER, TEAM
 
 PHASE: Final = "namespace_pod:gpuwatch_tensorflow_phase:ratio_rate"
 JOB_PHASE: Final = "namespace_job_name:gpuwatch_tensorflow_phase:ratio_rate"
@@ -53,8 +54,9 @@ def _unequal() -> str:
     input_share = f"({_input_share(_MEMBER, PHASE)}) and on ({POD}) max by ({POD}) (gpuwatch_tensorflow_replicas) > 1"
     late = f"({input_share}) - on ({TEAM}) group_left () min by ({TEAM}) ({input_share}) > ${{late_input_ratio}}"
     less = f"max by ({TEAM}) ({BUSY}) - on ({TEAM}) group_right () {BUSY} > ${{imbalance_ratio}} {BLAMELESS}"
-    kinds = (("input", late), ("input", LATE), ("clock", SLOW), ("use", less))
-    return f" or on ({JOB}) ".join(_labelled("kind", kind, vector, by=f"{JOB}, pod") for kind, vector in kinds)
+    worker = f"{JOB}, pod"
+    said, used = _labelled("kind", "input", late, by=worker), _labelled("kind", "use", less, by=worker)
+    return f"{said} or on ({JOB}) group by ({worker}, kind) ({STRAGGLER}) or on ({JOB}) {used}"
 
 
 def _labelled(label: str, value: str, vector: str, *, by: str = JOB) -> str:
@@ -118,7 +120,7 @@ _CHAIN: Final = (
     # A loop that waits on the host leaves the GPU idle; where it is busy, the host only does its part meanwhile.
     ("host_bound", f"{HOST_SHARE} > ${{host_bound_ratio}} and on ({JOB}) {_LITTLE_USED}"),
     ("communication_bound", f"({_of_gpus(_link_share())}) and on ({JOB}) ({_LITTLE_WORK})"),
-    ("small_work", f'({JOB_PHASE}{{phase="compute"}} > 0.5 or {_TINY_KERNELS} or {inefficient(WINDOW)}) and on ({JOB}) {LOW}'),
+    ("small_work", f'({JOB_PHASE}{{phase="compute"}} > 0.5 or {_TINY_KERNELS} or {LOW}{{kind="work"}}) and on ({JOB}) {LOW}'),
     ("unknown", LOW),
 )
 CAUSE_NAMES: Final = tuple(dict.fromkeys(name for name, _ in _CHAIN))
@@ -135,8 +137,8 @@ CAUSES: Final = (
         expression=f"avg by ({JOB}, phase) ({PHASE})",
     ),
     Recording(
-        name=LOW, forward=False, says="Jobs that use little of their GPUs now, or keep them busy with little work.",
-        expression=f"group by ({JOB}) ({_LITTLE_USED} or {inefficient(WINDOW)})",
+        name=LOW, forward=False, says="Jobs that use little of their GPUs now (kind use), or keep them busy with little work (kind work).",
+        expression=f"{_labelled('kind', 'use', _LITTLE_USED)} or on ({JOB}) {_labelled('kind', 'work', inefficient(WINDOW))}",
     ),
     Recording(
         name=UNEQUAL, forward=False,

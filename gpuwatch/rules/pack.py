@@ -19,10 +19,11 @@ from gpuwatch.rules.recording import SHARED
 from gpuwatch.rules.tensorflow import TENSORFLOW
 from gpuwatch.rules.thresholds import DEFAULTS
 from gpuwatch.rules.waste import WASTE
+from gpuwatch.rules.workers import WORKERS
 from gpuwatch.rules.xid import XIDS
 
 ALERTS: Final[tuple[Alert, ...]] = (*AGENT, *WHOLE_GPU, *XIDS, *MEMORY, *HEAT, *LINKS, *WASTE, *TENSORFLOW, *FLEET)
-RECORDINGS: Final[tuple[Recording, ...]] = (*SHARED, *CAUSES)
+RECORDINGS: Final[tuple[Recording, ...]] = (*SHARED, *WORKERS, *CAUSES)
 _RECORDING_GROUP: Final = "gpuwatch-recording"
 _VARIABLES: Final = {
     "gpu": "?var-node={{ $labels.node }}&var-gpu={{ $labels.gpu }}",

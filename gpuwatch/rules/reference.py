@@ -9,6 +9,7 @@ from gpuwatch.rules.cause import CAUSES
 from gpuwatch.rules.pack import ALERTS, RECORDINGS
 from gpuwatch.rules.recording import SHARED
 from gpuwatch.rules.thresholds import DEFAULTS, THRESHOLDS
+from gpuwatch.rules.workers import WORKERS
 
 _INTRODUCTION: Final = """\
 # Alerts
@@ -130,7 +131,7 @@ def _threshold(one: Threshold) -> str:
 
 def _records(place: str, alert: Alert) -> bool:
     """Whether the alert reads a recording rule that has the threshold. Those of causes have many, of which an alert needs a few."""
-    return any(one.name in alert.expression and place in one.expression for one in SHARED)
+    return any(one.name in alert.expression and place in one.expression for one in (*SHARED, *WORKERS))
 
 
 def _recordings() -> str:

@@ -11,8 +11,9 @@ from typing import Final
 from gpuwatch.rules.alert import Alert
 from gpuwatch.rules.cause import CAUSE, HOST_SHARE, INPUT_SHARE, JOB_PHASE, POD, UNEQUAL
 from gpuwatch.rules.recording import JOB_INFO, RATIO_NOW
-from gpuwatch.rules.waste import DEVICE, GPUS
+from gpuwatch.rules.waste import GPUS
 from gpuwatch.rules.words import JOB, THE_JOB, asked
+from gpuwatch.rules.workers import DEVICE
 
 _GROUP: Final = "gpuwatch-tensorflow"
 _FOR: Final = "3m"

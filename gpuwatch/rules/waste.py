@@ -8,22 +8,12 @@ from __future__ import annotations
 from typing import Final
 
 from gpuwatch.rules.alert import Alert
-from gpuwatch.rules.recording import EXCUSED, FREE, JOB_INFO, RATIO_LONG, RATIO_SHORT
-from gpuwatch.rules.words import GPU, JOB, THE_JOB, WHERE, per_gpu
+from gpuwatch.rules.recording import FREE, JOB_INFO, RATIO_LONG, RATIO_SHORT
+from gpuwatch.rules.words import JOB, THE_JOB, WHERE, per_gpu
+from gpuwatch.rules.workers import BLAMELESS, BUSY, DEVICE, STRAGGLER, TEAM
 
 _GROUP: Final = "gpuwatch-waste"
-DEVICE: Final = "cluster, node, uuid"
-WORKER: Final = f"{GPU}, namespace, pod, job_kind, job_name, replica_type, replica_index"
-TEAM: Final = f"{JOB}, replica_type"
 SM: Final = "gpuwatch_job_gpu_sm_active_ratio"
-WORK: Final = 'job_kind!~"Deployment|ReplicaSet|DaemonSet|StaticPod|InferenceService|RayService"'
-"""Replicas of a service share their load as it comes; only those of a training must be equal."""
-BUSY: Final = f"max by ({WORKER}) (avg_over_time(gpuwatch_job_gpu_utilization_ratio{{{WORK}}}[15m]))"
-_TENSOR: Final = f"max by ({WORKER}) (avg_over_time(gpuwatch_job_gpu_tensor_active_ratio[15m]))"
-BLAMELESS: Final = (
-    f"unless on ({JOB}) gpuwatch_job_gpu_idle_ok unless on ({JOB}) ({JOB_INFO} and on ({DEVICE}) {EXCUSED})"
-)  # fmt: skip
-"""Nobody said that the job may idle, and no GPU of it is broken or held down."""
 GPUS: Final = (
     '{{ range query (printf "count by (node, model) (max by (node, uuid, mig_uuid, model) '
     '(gpuwatch_job_gpu_info{cluster=%q, namespace=%q, job_kind=%q, job_name=%q}))" '
@@ -60,27 +50,6 @@ def inefficient(window: str) -> str:
     )
 
 
-_CLOCK: Final = (
-    f"max by ({WORKER}) (gpuwatch_job_gpu_info{{{WORK}}}) * on ({DEVICE}) group_left () "
-    f'max by ({DEVICE}) (avg_over_time(gpuwatch_gpu_clock_hertz{{clock="sm"}}[15m]))'
-)
-
-
-def _behind(worker: str, share: str, team: str = TEAM, sign: str = "<") -> str:
-    """Workers whose value is below (or above) that share of the most in their team."""
-    return f"{worker} {sign} on ({team}) group_left () {share} * max by ({team}) ({worker})"
-
-
-LATE: Final = (
-    f"{_behind(BUSY, '${straggler_busy_ratio}')} and on ({WORKER}) {_behind(_TENSOR, '${straggler_tensor_ratio}', sign='>')} {BLAMELESS}"
-)
-"""Measured: who waits in the collective reads 100 %, who waits for its input does not, and both compute as much."""
-SLOW: Final = (
-    f"{_behind(_CLOCK, '${straggler_clock_ratio}', f'{TEAM}, model')} and on ({WORKER}) {BUSY} > ${{inefficient_busy_ratio}} "
-    f"unless on ({JOB}) gpuwatch_job_gpu_idle_ok"
-)
-"""Among GPUs of one model, since models differ in their clocks. Heat is no excuse here: it is what is looked for."""
-
 WASTE: Final = (
     Alert(
         name="GpuJobIdle", group=_GROUP, severity="info", for_="5m", subject="job", board="job",
@@ -113,7 +82,7 @@ WASTE: Final = (
     ),
     Alert(
         name="GpuJobStraggler", group=_GROUP, severity="info", for_="15m", subject="job", board="job",
-        expression=f'label_replace({LATE}, "kind", "input", "", "") or label_replace({SLOW}, "kind", "clock", "", "")',
+        expression=STRAGGLER,
         summary="One worker holds up its job.",
         description=f"{THE_JOB} waits for pod {{{{ $labels.pod }}}} ({WHERE}): "
         '{{ if eq $labels.kind "input" }}it is late for its input while it computes as much as the others. '

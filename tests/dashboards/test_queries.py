@@ -170,5 +170,16 @@ def test_without_a_price_no_cost_is_shown(store: Store) -> None:
 def test_the_way_is_written_down() -> None:
     """The page of the boards names each panel and column of those ways as it is."""
     page = (ROOT / "docs" / "dashboards.md").read_text(encoding="utf-8")
-    titles = ("Alerts that fire", "GPUs that need somebody", "Workers", "Why the verdict is not ok", "GpuJobIdle", "GpuJobStraggler")
+    titles = (
+        "Alerts that fire",
+        "GPUs that need somebody",
+        "Workers",
+        "Why the verdict is not ok",
+        "GpuJobIdle",
+        "GpuJobStraggler",
+        "TensorFlowInputBound",
+        "Cause",
+        "Waits for input",
+        "What its input is made of",
+    )
     assert [title for title in titles if f"**{title}**" not in page and f"`{title}`" not in page] == []

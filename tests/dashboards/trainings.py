@@ -1,18 +1,18 @@
-"""What the processes of some jobs of the demo fleet tell of their training, minute by minute, under the real names.
+"""What the processes of some jobs of the demo fleet tell of their training, minute by minute, served as they serve it.
 
-Kept as the processes keep it (:class:`Measures`); the labels of the target are those that the chart's PodMonitor for jobs gives.
+The labels of the target are those that the chart's PodMonitor for jobs gives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Final
 
 from dashboards.demo_fleet import CLUSTER, HALF_HOURS
-from gpuwatch.tensorflow.measures import STEP_BUCKETS, Measures, Phase
-from gpuwatch.tensorflow.series import SERIES, TARGET_LABELS, Series
+from gpuwatch.tensorflow.exposition import MeasuresCollector
+from gpuwatch.tensorflow.measures import Measures, Phase
+from gpuwatch.tensorflow.series import TARGET_LABELS
 from health.watched import EPOCH
 
 _STRAGGLES: Final = 3 * HALF_HOURS
@@ -58,10 +58,10 @@ class Training:
         target = (self.namespace, self.pod, "tensorflow")
         fixed = {"instance": f"{self.pod}:9839", "job": "gpuwatch-jobs", "cluster": CLUSTER}
         fixed |= dict(zip(TARGET_LABELS, target, strict=True))
-        for series in SERIES:
-            for name, labels, value in _samples(series, told):
-                written = ",".join(f'{label}="{text}"' for label, text in {**fixed, **labels}.items())
-                yield f"{name}{{{written}}} {float(value)} {EPOCH + t:.0f}\n"
+        for family in MeasuresCollector(told, fixed).collect():
+            for sample in family.samples:
+                labels = ",".join(f'{name}="{text}"' for name, text in sample.labels.items())
+                yield f"{sample.name}{{{labels}}} {sample.value} {EPOCH + t:.0f}\n"
 
     def _start(self) -> None:
         told = self.measures
@@ -71,26 +71,6 @@ class Training:
         told.dataset = dict(self.dataset)
         told.memory_in_use_bytes, told.memory_peak_bytes = {"GPU:0": 21 * _GIB}, {"GPU:0": 34 * _GIB}
         told.phase_seconds["compile"] += 31.5
-
-
-def _samples(series: Series, told: Measures) -> Iterator[tuple[str, Mapping[str, str], float]]:
-    """Name, own labels and value of each sample of a family; none where nothing is known."""
-    short = series.name.removeprefix("gpuwatch_tensorflow_").removesuffix("_total")
-    if series.type == "histogram":
-        bounds = [*map("{:g}".format, STEP_BUCKETS), "+Inf"]
-        for bound, count in zip(bounds, accumulate(told.step_counts), strict=True):
-            yield f"{series.name}_bucket", {"le": bound}, count
-        yield f"{series.name}_sum", {}, told.step_seconds
-        yield f"{series.name}_count", {}, sum(told.step_counts)
-    elif short in ("info", "dataset_info"):
-        facts = told.facts if short == "info" else told.dataset
-        if facts:
-            yield series.name, {name: facts.get(name, "") for name in series.labels}, 1
-    elif series.labels:
-        (label,) = series.labels
-        yield from ((series.name, {label: key}, value) for key, value in getattr(told, short).items())
-    elif (value := getattr(told, short)) is not None:
-        yield series.name, {}, value
 
 
 def trainings() -> list[Training]:
