@@ -67,7 +67,7 @@ pictures: $(READY) tools ## Draw the pictures of the documents anew.
 	@$(BIN)/python docs/tools/draw_boards.py
 	@$(BIN)/python docs/tools/draw_page.py
 
-bench: $(READY) ## Measure; nothing here passes or fails.
+bench: $(READY) $(VENV)/.tensorflow ## Measure; nothing here passes or fails.
 	@$(BIN)/python bench/read_pass.py
 	@$(BIN)/python bench/read_pass.py training
 	@$(BIN)/python bench/scrape.py
@@ -76,6 +76,7 @@ bench: $(READY) ## Measure; nothing here passes or fails.
 	@$(BIN)/python bench/attribution.py
 	@$(BIN)/python bench/daemon.py training
 	@$(BIN)/python bench/fault_to_metric.py
+	@$(BIN)/python bench/tensorflow_step.py
 
 clean: ## Remove what the targets made.
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from gpuwatch.chart.values_schema import values_schema
 from gpuwatch.dashboards.pack import board_files
 from gpuwatch.health.reference import health_page
-from gpuwatch.metrics.catalog import GPU_LABELS, METRICS, MIG_LABELS, NODE_LABELS, Metric
+from gpuwatch.metrics.catalog import GPU_LABELS, METRICS, MIG_LABELS, NODE_LABELS, UNITS, Metric
 from gpuwatch.rules import alertmanager, pack
 from gpuwatch.rules.reference import alerts_page
 from gpuwatch.rules.runbook import TABLES, with_xid_table
 from gpuwatch.settings_page import settings_page
+from gpuwatch.tensorflow.series import SERIES, TARGET_LABELS, Series
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _INTRODUCTION = """\
 # Metrics
 
-<!-- Made by `gpuwatch generate` from gpuwatch/metrics/catalog.py: change that, not this page. -->
+<!-- Made by `gpuwatch generate` from gpuwatch/metrics/catalog.py and gpuwatch/tensorflow/series.py: change those, not this page. -->
 
 What every series has in common:
 
@@ -34,6 +35,14 @@ What every series has in common:
 - **Labels of the device come first:** {gpu}; a MIG instance adds {mig}. They stay the same
   while the device exists. Join on `uuid`; the number in `gpu` may change at the next start of the node.
   Metrics of gpuwatch itself have {node}.
+"""
+_TENSORFLOW = """
+## TensorFlow jobs
+
+Not from the agent: a training process that uses `gpuwatch.tensorflow` ([tensorflow.md](tensorflow.md)) exports these itself. It names
+itself nowhere: {target} come from whoever scrapes it, as the chart's PodMonitor for jobs does; a text file
+carries namespace and pod itself. Join with `gpuwatch_job_gpu_info` on namespace and pod. Counters count since the process began to train.
+
 """
 _HEAD = "| metric | type | unit | labels | what it says | source |\n|---|---|---|---|---|---|\n"
 
@@ -92,7 +101,8 @@ def metrics_page() -> str:
     for metric in METRICS:
         groups.setdefault(metric.group, []).append(metric)
     introduction = _INTRODUCTION.format(gpu=_codes(GPU_LABELS), mig=_codes(MIG_LABELS[len(GPU_LABELS) :]), node=_codes(NODE_LABELS))
-    return introduction + "".join(f"\n## {_title(group)}\n\n{_HEAD}{''.join(map(_line, metrics))}" for group, metrics in groups.items())
+    agent = "".join(f"\n## {_title(group)}\n\n{_HEAD}{''.join(map(_line, metrics))}" for group, metrics in groups.items())
+    return f"{introduction}{agent}{_TENSORFLOW.format(target=_codes(TARGET_LABELS))}{_HEAD}{''.join(map(_line_of_job, SERIES))}"
 
 
 def _title(group: str) -> str:
@@ -102,7 +112,16 @@ def _title(group: str) -> str:
 def _line(metric: Metric) -> str:
     device = next(labels for labels in (MIG_LABELS, GPU_LABELS, NODE_LABELS) if metric.labels[: len(labels)] == labels)
     own = _codes(metric.labels[len(device) :]) or "-"
-    cells = (f"`{metric.name}`", metric.type, metric.unit.replace("_", " ") or "-", own, metric.help, metric.source)
+    return _cells(f"`{metric.name}`", metric.type, metric.unit.replace("_", " ") or "-", own, metric.help, metric.source)
+
+
+def _line_of_job(series: Series) -> str:
+    family = series.name.removesuffix("_total")
+    unit = next((unit for unit in UNITS if family.endswith(f"_{unit}")), "-")
+    return _cells(f"`{series.name}`", series.type, unit, _codes(series.labels) or "-", series.help, series.source)
+
+
+def _cells(*cells: str) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
 
 

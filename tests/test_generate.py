@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gpuwatch.generate import generate, metrics_page
 from gpuwatch.metrics.catalog import METRICS
+from gpuwatch.tensorflow.series import SERIES
 
 ROOT = Path(__file__).parent.parent
 
@@ -26,7 +27,7 @@ def test_generating_writes_what_differs_once(tmp_path: Path) -> None:
 
 
 def test_the_page_has_a_line_for_each_metric() -> None:
-    """Every metric of the catalogue is there once, in a table with six columns."""
+    """Every metric of the agent and of a training process is there once, in a table with six columns."""
     lines = [line for line in metrics_page().split("\n") if line.startswith("| `gpuwatch_")]
-    assert [line.split("`")[1] for line in lines] == [metric.name for metric in METRICS]
+    assert [line.split("`")[1] for line in lines] == [one.name for one in (*METRICS, *SERIES)]
     assert {line.replace("\\|", "").count("|") for line in lines} == {7}

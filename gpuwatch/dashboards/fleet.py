@@ -48,7 +48,7 @@ _REASONS: Final = with_holder(_EACH_REASON, "state, node, gpu, model, reason, ac
 
 
 def _alerts(matcher: str) -> str:
-    return firing(f'{CLUSTER}, alertname=~"Gpu.+", {matcher}')
+    return firing(f'{CLUSTER}, alertname=~"(Gpu|TensorFlow).+", {matcher}')
 
 
 # Panels are read as blocks: the formatter would put each word on a line of its own.

@@ -7,6 +7,7 @@ from typing import Final
 from gpuwatch.dashboards.board import Annotation, Board, Column, Mark, Panel, Query, Row, Step, Variable
 from gpuwatch.dashboards.query import (
     ANY_IS_ORANGE,
+    CHOSEN_JOB,
     CLUSTER,
     CLUSTERS,
     DEVICE,
@@ -25,12 +26,12 @@ from gpuwatch.dashboards.query import (
     some,
     told,
 )
+from gpuwatch.dashboards.why import WHY
 from gpuwatch.rules.thresholds import DEFAULTS
 
-_JOB: Final = f'{CLUSTER}, namespace="$namespace", job_kind=~"$job_kind", job_name="$job_name"'
-_INFO: Final = f"gpuwatch_job_gpu_info{{{_JOB}}}"
-_HELD: Final = f"increase(gpuwatch_job_gpu_allocated_seconds_total{{{_JOB}}}[{RANGE}])"
-_BUSY: Final = f"increase(gpuwatch_job_gpu_busy_seconds_total{{{_JOB}}}[{RANGE}])"
+_INFO: Final = f"gpuwatch_job_gpu_info{{{CHOSEN_JOB}}}"
+_HELD: Final = f"increase(gpuwatch_job_gpu_allocated_seconds_total{{{CHOSEN_JOB}}}[{RANGE}])"
+_BUSY: Final = f"increase(gpuwatch_job_gpu_busy_seconds_total{{{CHOSEN_JOB}}}[{RANGE}])"
 _WORKER: Final = "replica_type, replica_index, pod, node, gpu, mig_uuid"
 _HOLDING: Final = f"{DEVICE}, {_WORKER.replace('node, ', '')}"
 _HOLDERS: Final = f"max by ({_HOLDING}) ({_INFO})"
@@ -42,7 +43,7 @@ _UNEVEN: Final = float(DEFAULTS["imbalance_ratio"])
 
 def _own(metric: str, *, window: str = "") -> str:
     """A job's own metric, by worker."""
-    vector = f"gpuwatch_job_gpu_{metric}{{{_JOB}}}"
+    vector = f"gpuwatch_job_gpu_{metric}{{{CHOSEN_JOB}}}"
     return f"max by ({_WORKER}) ({f'avg_over_time({vector}[{window}])' if window else vector})"
 
 
@@ -59,7 +60,7 @@ _SM: Final = 'clock="sm"'
 _CLOCK: Final = _joined(f"{devices(_hardware('clock_hertz', _SM))} / on ({DEVICE}) {devices(_hardware('clock_max_hertz', _SM))}")
 _SLOWED: Final = _joined(f'sum by ({DEVICE}) (rate(gpuwatch_gpu_throttled_seconds_total{{{CLUSTER}, reason=~"{HELD_DOWN}"}}[{INTERVAL}]))')
 _POWER: Final = _own("power_watts", window=SETTLED)
-_NVLINK: Final = f"sum by ({_WORKER}) (rate(gpuwatch_job_gpu_nvlink_bytes_total{{{_JOB}}}[{INTERVAL}]))"
+_NVLINK: Final = f"sum by ({_WORKER}) (rate(gpuwatch_job_gpu_nvlink_bytes_total{{{CHOSEN_JOB}}}[{INTERVAL}]))"
 _PCIE: Final = _joined(f"sum by ({DEVICE}) (max by ({DEVICE}, direction) ({_hardware('pcie_throughput_bytes_per_second')}))")
 _NAMED: Final = f'{CLUSTER}, namespace="$namespace", job_name="$job_name"'
 _ON_GPU: Final = f'{CLUSTER}, uuid!=""'
@@ -114,7 +115,7 @@ _ANSWER: Final = Row(
             kind="stat", title="Energy", width=3, height=4, unit="kwatth", decimals=1, empty="not told for shared GPUs and MIG",
             description="Energy of its GPUs while the job held them, within the time range. Hosts and cooling are not in it. "
             "Absent for MIG instances and shared GPUs, since it cannot be split.",
-            queries=(Query(expression=f"sum(increase(gpuwatch_job_gpu_energy_joules_total{{{_JOB}}}[{RANGE}])) / 3.6e6"),),
+            queries=(Query(expression=f"sum(increase(gpuwatch_job_gpu_energy_joules_total{{{CHOSEN_JOB}}}[{RANGE}])) / 3.6e6"),),
         ),
         Panel(
             kind="stat", title="Alerts", width=3, height=4, steps=ANY_IS_ORANGE, empty="no agent answers",
@@ -263,7 +264,7 @@ JOB_BOARD: Final = Board(
             selector=f'gpuwatch_job_gpu_info{{{CLUSTER}, namespace="$namespace", job_kind=~"$job_kind"}}',
         ),
     ),
-    rows=(_ANSWER, _WORKERS, _TIME),
+    rows=(_ANSWER, WHY, _WORKERS, _TIME),
     annotations=(
         Annotation(
             name="XID", expression=f"1000 * max by (node, gpu, xid) ({_XIDS})", text="XID {{xid}} on {{node}} / GPU {{gpu}}", colour="red",

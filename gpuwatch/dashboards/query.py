@@ -11,6 +11,8 @@ from gpuwatch.rules.thresholds import DEFAULTS
 CLUSTER: Final = 'cluster=~"$cluster"'
 DEVICE: Final = "cluster, node, uuid"
 """What a GPU is known by, when series of two metrics are put side by side."""
+CHOSEN_JOB: Final = f'{CLUSTER}, namespace="$namespace", job_kind=~"$job_kind", job_name="$job_name"'
+"""On the Job board."""
 JOB: Final = "cluster, namespace, job_kind, job_name"
 INTERVAL: Final = "$__rate_interval"
 RANGE: Final = "$__range"

@@ -10,6 +10,7 @@ from typing import Any, Final
 import yaml
 
 from gpuwatch.device.readings import Struct
+from gpuwatch.rules.tensorflow import TENSORFLOW
 
 _GPU: Final = ("cluster", "node", "uuid")
 _INDEX: Final = ("cluster", "node", "gpu")
@@ -18,6 +19,8 @@ _JOB: Final = ("cluster", "namespace", "job_kind", "job_name")
 _OF_A_GPU: Final = ('gpu=~".+"', 'uuid=~".+"')
 _SAID_OF_LOST: Final = 'alertname!~"GpuLost|GpuRecoveryActionRequired"'
 """What the driver asks for silences XID 79 and is told itself, or the three would silence each other in a circle."""
+_KNOWN_CAUSE: Final = "|".join(dict.fromkeys(one.name for one in TENSORFLOW if "Nonfinite" not in one.name))
+_WASTE_SEEN: Final = "GpuJobIdle|GpuJobUnderutilized|GpuJobBusyButInefficient|GpuJobImbalance|GpuJobStraggler"
 _BY_VERDICT: Final = 'alertname=~"GpuFailed|GpuDegraded"'
 
 
@@ -144,13 +147,17 @@ INHIBITIONS: Final = (
         why="The worker that holds up its job is why the others differ from it.",
         source=('alertname="GpuJobStraggler"',), target=('alertname="GpuJobImbalance"',), equal=_JOB,
     ),
+    Inhibition(
+        why="What the job itself says of its cause says more than what is seen of its GPUs.",
+        source=(f'alertname=~"{_KNOWN_CAUSE}"',), target=(f'alertname=~"{_WASTE_SEEN}"',), equal=_JOB,
+    ),
 )  # fmt: skip
 
 _PAGE, _TICKET, _OWNER, _DIGEST = "gpuwatch-page", "gpuwatch-ticket", "gpuwatch-job-owner", "gpuwatch-digest"
 _TEAM: Final = "gpuwatch-team-language"
 ROUTE: Final[dict[str, Any]] = {
     "receiver": _TICKET,
-    "matchers": ['alertname=~"Gpu.+"'],
+    "matchers": ['alertname=~"(Gpu|TensorFlow).+"'],
     "group_by": ["alertname", "cluster", "node"],
     "group_wait": "5m",
     "group_interval": "15m",
@@ -186,9 +193,9 @@ RECEIVERS: Final = {
 _INTRODUCTION: Final = """\
 # An example for Alertmanager. Made by `gpuwatch generate` from gpuwatch/rules/alertmanager.py: change that, not this file.
 #
-# Take over `inhibit_rules` as they are, and the route for alertname=~"Gpu.+" below your own root. The receivers are webhooks that
-# stand for yours: pagerduty_configs, slack_configs, email_configs. Inhibition must stand in the main configuration: in an
-# AlertmanagerConfig the operator would add its own namespace to every matcher.
+# Take over `inhibit_rules` as they are, and the route for alertname=~"(Gpu|TensorFlow).+" below your own root. The receivers are
+# webhooks that stand for yours: pagerduty_configs, slack_configs, email_configs. Inhibition must stand in the main configuration: in
+# an AlertmanagerConfig the operator would add its own namespace to every matcher.
 """
 
 

@@ -9,17 +9,21 @@ import yaml
 
 from gpuwatch.rules.agent import AGENT
 from gpuwatch.rules.alert import Alert, Recording, placed
+from gpuwatch.rules.cause import CAUSES
 from gpuwatch.rules.fleet import FLEET
 from gpuwatch.rules.gpu import WHOLE_GPU
 from gpuwatch.rules.heat import HEAT
 from gpuwatch.rules.links import LINKS
 from gpuwatch.rules.memory import MEMORY
-from gpuwatch.rules.recording import RECORDINGS
+from gpuwatch.rules.recording import SHARED
+from gpuwatch.rules.tensorflow import TENSORFLOW
 from gpuwatch.rules.thresholds import DEFAULTS
 from gpuwatch.rules.waste import WASTE
+from gpuwatch.rules.workers import WORKERS
 from gpuwatch.rules.xid import XIDS
 
-ALERTS: Final[tuple[Alert, ...]] = (*AGENT, *WHOLE_GPU, *XIDS, *MEMORY, *HEAT, *LINKS, *WASTE, *FLEET)
+ALERTS: Final[tuple[Alert, ...]] = (*AGENT, *WHOLE_GPU, *XIDS, *MEMORY, *HEAT, *LINKS, *WASTE, *TENSORFLOW, *FLEET)
+RECORDINGS: Final[tuple[Recording, ...]] = (*SHARED, *WORKERS, *CAUSES)
 _RECORDING_GROUP: Final = "gpuwatch-recording"
 _VARIABLES: Final = {
     "gpu": "?var-node={{ $labels.node }}&var-gpu={{ $labels.gpu }}",

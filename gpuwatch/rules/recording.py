@@ -1,4 +1,7 @@
-"""Recording rules: the few results that alerts and boards share. ``forward`` marks what a fleet of many clusters should send on."""
+"""Recording rules: the few results that alerts and boards share. ``forward`` marks what a fleet of many clusters should send on.
+
+Those about causes are in :mod:`gpuwatch.rules.cause`.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,12 @@ PCIE_WIDTH: Final = "node_uuid:gpuwatch_gpu_pcie_link_width:max"
 FREE: Final = "cluster_model:gpuwatch_gpu_free:count"
 RATIO_SHORT: Final = "namespace_job_name:gpuwatch_job_gpu_busy_per_allocated:ratio_rate_short"
 RATIO_LONG: Final = "namespace_job_name:gpuwatch_job_gpu_busy_per_allocated:ratio_rate_long"
+RATIO_NOW: Final = "namespace_job_name:gpuwatch_job_gpu_busy_per_allocated:ratio_rate_now"
 _DEVICE: Final = "cluster, node, uuid"
 _HOLDING: Final = f"{_DEVICE}, mig_uuid, namespace, pod, container, job_kind, job_name"
 _HELD: Final = "gpuwatch_job_gpu_allocated_seconds_total"
 _BUSY: Final = "gpuwatch_job_gpu_busy_seconds_total"
-_HELD_DOWN: Final = "hardware_thermal|software_thermal|hardware_slowdown|hardware_power_brake"
+HELD_DOWN: Final = "hardware_thermal|software_thermal|hardware_slowdown|hardware_power_brake"
 """Not ``software_power_cap``: a GPU that waits for its input most of the time still touches the cap in every burst."""
 
 
@@ -36,11 +40,14 @@ def _used(window: str) -> str:
     return f"sum by ({JOB}) (rate({_BUSY}[{window}])) / sum by ({JOB}) (rate({_HELD}[{window}]) and rate({_BUSY}[{window}]))"
 
 
-def _excused(window: str) -> str:
-    """Shares of the window in which a GPU was broken or held down. What cannot be read is not idle either."""
-    broken = f'max by ({_DEVICE}) (avg_over_time(gpuwatch_gpu_health_state{{state=~"failed|unknown"}}[{window}]))'
-    slowed = f'max by ({_DEVICE}) (rate(gpuwatch_gpu_throttled_seconds_total{{reason=~"{_HELD_DOWN}"}}[{window}]))'
-    return f"{broken} > ${{excused_ratio}} or {slowed} > ${{excused_ratio}}"
+def broken(window: str) -> str:
+    """GPUs that were broken for more than a moment of the window. What cannot be read is not idle either."""
+    return f'max by ({_DEVICE}) (avg_over_time(gpuwatch_gpu_health_state{{state=~"failed|unknown"}}[{window}])) > ${{excused_ratio}}'
+
+
+def slowed(window: str) -> str:
+    """GPUs that were held down for more than a moment of the window."""
+    return f'max by ({_DEVICE}) (rate(gpuwatch_gpu_throttled_seconds_total{{reason=~"{HELD_DOWN}"}}[{window}])) > ${{excused_ratio}}'
 
 
 def _free() -> str:
@@ -56,7 +63,7 @@ def _free() -> str:
 
 
 # fmt: off
-RECORDINGS: Final = (
+SHARED: Final = (
     Recording(
         name=JOB_INFO, forward=False, says="Who holds which GPU, once each: the table to join hardware with jobs.",
         expression=f"max by ({_DEVICE}, mig_uuid, namespace, pod, job_kind, job_name, replica_type, replica_index) (gpuwatch_job_gpu_info)",
@@ -64,7 +71,7 @@ RECORDINGS: Final = (
     Recording(
         name=EXCUSED, forward=False,
         says="GPUs that were broken, or held down by heat or their supply: waste on them is no fault of the job.",
-        expression=_excused("${underutilized_window}"),
+        expression=f"{broken('${underutilized_window}')} or {slowed('${underutilized_window}')}",
     ),
     Recording(
         name=NVLINKS_UP, forward=False, says="NVLinks of a GPU that are up, by UUID, since its number may change.",
@@ -118,6 +125,10 @@ RECORDINGS: Final = (
     Recording(
         name=RATIO_LONG, forward=True, says="The same over the window for underutilised jobs.",
         expression=_used("${underutilized_window}"),
+    ),
+    Recording(
+        name=RATIO_NOW, forward=False, says="The same over the window for causes.",
+        expression=_used("${cause_window}"),
     ),
 )
 # fmt: on

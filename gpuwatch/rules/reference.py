@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from gpuwatch.rules.alert import Alert, Threshold, placed
-from gpuwatch.rules.pack import ALERTS
-from gpuwatch.rules.recording import RECORDINGS
+from gpuwatch.rules.cause import CAUSES
+from gpuwatch.rules.pack import ALERTS, RECORDINGS
+from gpuwatch.rules.recording import SHARED
 from gpuwatch.rules.thresholds import DEFAULTS, THRESHOLDS
+from gpuwatch.rules.workers import WORKERS
 
 _INTRODUCTION: Final = """\
 # Alerts
@@ -41,7 +43,8 @@ Without kube-state-metrics {kube} stay silent, without Kueue {kueue}.
 ## Alertmanager
 
 `deploy/manifests/alertmanager-example.yaml` holds the inhibition rules (a lost GPU silences what else is said of it, an XID that woke
-somebody silences the state that it announced, an alert that names a fault silences the verdict, and so on, each with its reason) and
+somebody silences the state that it announced, an alert that names a fault silences the verdict, what a TensorFlow job says of its cause
+silences what is seen of its GPUs, and so on, each with its reason) and
 routes: `critical` to a pager, `warning` to a tracker, `info` with a namespace to that namespace's team.
 Take the inhibition rules over as they are.
 """
@@ -71,6 +74,7 @@ _TITLES: Final = {
     "heat": "Heat, power and clocks",
     "links": "NVLink and PCIe",
     "waste": "Jobs and waste",
+    "tensorflow": "TensorFlow jobs",
     "fleet": "The fleet",
 }
 """Of the groups, without their prefix."""
@@ -119,14 +123,15 @@ def _thresholds() -> str:
 def _threshold(one: Threshold) -> str:
     place = f"${{{one.name}}}"
     users = dict.fromkeys(alert.name for alert in ALERTS if place in alert.expression or place in alert.for_ or _records(place, alert))
-    used = ", ".join(f"[{name}]({name}.md)" for name in users) or "every alert"
+    causes = [f"`{record.name}`" for record in CAUSES if place in record.expression]
+    used = ", ".join([*(f"[{name}]({name}.md)" for name in users), *causes]) or "every alert"
     value = f"`{one.value}`" if one.value else "-"
     return f"| `{one.name}` | {value} | {one.unit} | {used} | {one.why} | {one.change} |\n"
 
 
 def _records(place: str, alert: Alert) -> bool:
-    """Whether the alert reads a recording rule that has the threshold."""
-    return any(one.name in alert.expression and place in one.expression for one in RECORDINGS)
+    """Whether the alert reads a recording rule that has the threshold. Those of causes have many, of which an alert needs a few."""
+    return any(one.name in alert.expression and place in one.expression for one in (*SHARED, *WORKERS))
 
 
 def _recordings() -> str:

@@ -8,22 +8,13 @@ from __future__ import annotations
 from typing import Final
 
 from gpuwatch.rules.alert import Alert
-from gpuwatch.rules.recording import EXCUSED, FREE, JOB_INFO, RATIO_LONG, RATIO_SHORT
-from gpuwatch.rules.words import GPU, JOB, THE_JOB, WHERE, per_gpu
+from gpuwatch.rules.recording import FREE, JOB_INFO, RATIO_LONG, RATIO_SHORT
+from gpuwatch.rules.words import JOB, THE_JOB, WHERE, per_gpu
+from gpuwatch.rules.workers import BLAMELESS, BUSY, DEVICE, STRAGGLER, TEAM
 
 _GROUP: Final = "gpuwatch-waste"
-_DEVICE: Final = "cluster, node, uuid"
-_WORKER: Final = f"{GPU}, namespace, pod, job_kind, job_name, replica_type, replica_index"
-_TEAM: Final = f"{JOB}, replica_type"
-_WORK: Final = 'job_kind!~"Deployment|ReplicaSet|DaemonSet|StaticPod|InferenceService|RayService"'
-"""Replicas of a service share their load as it comes; only those of a training must be equal."""
-_BUSY: Final = f"max by ({_WORKER}) (avg_over_time(gpuwatch_job_gpu_utilization_ratio{{{_WORK}}}[15m]))"
-_TENSOR: Final = f"max by ({_WORKER}) (avg_over_time(gpuwatch_job_gpu_tensor_active_ratio[15m]))"
-_BLAMELESS: Final = (
-    f"unless on ({JOB}) gpuwatch_job_gpu_idle_ok unless on ({JOB}) ({JOB_INFO} and on ({_DEVICE}) {EXCUSED})"
-)  # fmt: skip
-"""Nobody said that the job may idle, and no GPU of it is broken or held down."""
-_GPUS: Final = (
+SM: Final = "gpuwatch_job_gpu_sm_active_ratio"
+GPUS: Final = (
     '{{ range query (printf "count by (node, model) (max by (node, uuid, mig_uuid, model) '
     '(gpuwatch_job_gpu_info{cluster=%q, namespace=%q, job_kind=%q, job_name=%q}))" '
     "$labels.cluster $labels.namespace $labels.job_kind $labels.job_name) }}"
@@ -31,77 +22,67 @@ _GPUS: Final = (
 )
 
 
-def _settled(window: str) -> str:
+def settled(window: str) -> str:
     """The job holds GPUs now and did a window ago."""
     return f"and on ({JOB}) {JOB_INFO} and on ({JOB}) {JOB_INFO} offset {window}"
 
 
-def _mean(metric: str) -> str:
-    return f"avg by ({JOB}) (avg_over_time({metric}[${{underutilized_window}}]))"
+def mean_of(metric: str, window: str) -> str:
+    """Of a job's own metric, over its GPUs."""
+    return f"avg by ({JOB}) (avg_over_time({metric}[{window}]))"
 
 
-_POWER: Final = (
-    f"avg by ({JOB}) ({JOB_INFO} * on ({_DEVICE}) group_left () "
-    f"(max by ({_DEVICE}) (avg_over_time(gpuwatch_gpu_power_watts[${{underutilized_window}}])) "
-    f'/ max by ({_DEVICE}) (gpuwatch_gpu_power_limit_watts{{limit="enforced"}})))'
-)
-_CLOCK: Final = (
-    f"max by ({_WORKER}) (gpuwatch_job_gpu_info{{{_WORK}}}) * on ({_DEVICE}) group_left () "
-    f'max by ({_DEVICE}) (avg_over_time(gpuwatch_gpu_clock_hertz{{clock="sm"}}[15m]))'
-)
+def power_of(window: str) -> str:
+    """Mean power of a job's GPUs as a share of their limits."""
+    return (
+        f"avg by ({JOB}) ({JOB_INFO} * on ({DEVICE}) group_left () "
+        f"(max by ({DEVICE}) (avg_over_time(gpuwatch_gpu_power_watts[{window}])) "
+        f'/ max by ({DEVICE}) (gpuwatch_gpu_power_limit_watts{{limit="enforced"}})))'
+    )
 
 
-def _behind(worker: str, share: str, team: str = _TEAM, sign: str = "<") -> str:
-    """Workers whose value is below (or above) that share of the most in their team."""
-    return f"{worker} {sign} on ({team}) group_left () {share} * max by ({team}) ({worker})"
+def inefficient(window: str) -> str:
+    """Jobs that look busy and work little: by the multiprocessors, or by the power where those are not told."""
+    return (
+        f"({mean_of(SM, window)} < ${{inefficient_sm_ratio}} or "
+        f"({power_of(window)} < ${{inefficient_power_ratio}} unless on ({JOB}) {SM})) "
+        f"and on ({JOB}) {mean_of('gpuwatch_job_gpu_utilization_ratio', window)} > ${{inefficient_busy_ratio}}"
+    )
 
-
-_LATE: Final = (
-    f"{_behind(_BUSY, '${straggler_busy_ratio}')} and on ({_WORKER}) {_behind(_TENSOR, '${straggler_tensor_ratio}', sign='>')} {_BLAMELESS}"
-)
-"""Measured: who waits in the collective reads 100 %, who waits for its input does not, and both compute as much."""
-_SLOW: Final = (
-    f"{_behind(_CLOCK, '${straggler_clock_ratio}', f'{_TEAM}, model')} and on ({_WORKER}) {_BUSY} > ${{inefficient_busy_ratio}} "
-    f"unless on ({JOB}) gpuwatch_job_gpu_idle_ok"
-)
-"""Among GPUs of one model, since models differ in their clocks. Heat is no excuse here: it is what is looked for."""
 
 WASTE: Final = (
     Alert(
         name="GpuJobIdle", group=_GROUP, severity="info", for_="5m", subject="job", board="job",
-        expression=f"{RATIO_SHORT} < ${{idle_ratio}} {_settled('${idle_window}')} {_BLAMELESS}",
+        expression=f"{RATIO_SHORT} < ${{idle_ratio}} {settled('${idle_window}')} {BLAMELESS}",
         summary="A job holds GPUs and does not use them.",
-        description=f"{THE_JOB} used {{{{ $value | humanizePercentage }}}} of the GPUs it holds.{_GPUS} "
+        description=f"{THE_JOB} used {{{{ $value | humanizePercentage }}}} of the GPUs it holds.{GPUS} "
         'First: look whether it waits, is done, or was forgotten; end it, or mark its pods with gpuwatch.io/idle-ok: "true".',
     ),
     Alert(
         name="GpuJobUnderutilized", group=_GROUP, severity="info", for_="10m", subject="job", board="job",
         expression=f"{RATIO_LONG} < ${{underutilized_ratio}} unless on ({JOB}) {RATIO_SHORT} < ${{idle_ratio}} "
-        f"{_settled('${underutilized_window}')} {_BLAMELESS}",
+        f"{settled('${underutilized_window}')} {BLAMELESS}",
         summary="A job uses little of its GPUs.",
-        description=f"{THE_JOB} used {{{{ $value | humanizePercentage }}}} of its GPUs.{_GPUS} "
+        description=f"{THE_JOB} used {{{{ $value | humanizePercentage }}}} of its GPUs.{GPUS} "
         "First: look whether it waits for its input: prefetch, parallel reading, a larger batch.",
     ),
     Alert(
         name="GpuJobBusyButInefficient", group=_GROUP, severity="info", for_="15m", subject="job", board="job",
-        expression=f"({_mean('gpuwatch_job_gpu_sm_active_ratio')} < ${{inefficient_sm_ratio}} or "
-        f"({_POWER} < ${{inefficient_power_ratio}} unless on ({JOB}) gpuwatch_job_gpu_sm_active_ratio)) "
-        f"and on ({JOB}) {_mean('gpuwatch_job_gpu_utilization_ratio')} > ${{inefficient_busy_ratio}} "
-        f"{_settled('${underutilized_window}')} {_BLAMELESS}",
+        expression=f"{inefficient('${underutilized_window}')} {settled('${underutilized_window}')} {BLAMELESS}",
         summary="A job keeps its GPUs busy with little work.",
         description=f"{THE_JOB} looks busy and works with {{{{ $value | humanizePercentage }}}} of the multiprocessors, "
-        f"or of the power where those are not told.{_GPUS} First: larger batches, mixed precision, XLA; many tiny kernels look like this.",
+        f"or of the power where those are not told.{GPUS} First: larger batches, mixed precision, XLA; many tiny kernels look like this.",
     ),
     Alert(
         name="GpuJobImbalance", group=_GROUP, severity="info", for_="30m", subject="job", board="job",
-        expression=f"max by ({_TEAM}) ({_BUSY}) - min by ({_TEAM}) ({_BUSY}) > ${{imbalance_ratio}} {_BLAMELESS}",
+        expression=f"max by ({TEAM}) ({BUSY}) - min by ({TEAM}) ({BUSY}) > ${{imbalance_ratio}} {BLAMELESS}",
         summary="The workers of a job are not equally busy.",
         description=f"Among the GPUs of the {{{{ $labels.replica_type }}}} replicas of {THE_JOB} utilisation differs by "
-        f"{{{{ $value | humanizePercentage }}}}.{_GPUS} First: look at the least busy one: its input, its host; or it is not used at all.",
+        f"{{{{ $value | humanizePercentage }}}}.{GPUS} First: look at the least busy one: its input, its host; or it is not used at all.",
     ),
     Alert(
         name="GpuJobStraggler", group=_GROUP, severity="info", for_="15m", subject="job", board="job",
-        expression=f'label_replace({_LATE}, "kind", "input", "", "") or label_replace({_SLOW}, "kind", "clock", "", "")',
+        expression=STRAGGLER,
         summary="One worker holds up its job.",
         description=f"{THE_JOB} waits for pod {{{{ $labels.pod }}}} ({WHERE}): "
         '{{ if eq $labels.kind "input" }}it is late for its input while it computes as much as the others. '
@@ -111,7 +92,7 @@ WASTE: Final = (
     Alert(
         name="GpuMemoryHeldWithoutPod", group=_GROUP, severity="warning", for_="30m", subject="gpu", board="node",
         expression=f"{per_gpu('gpuwatch_gpu_memory_used_bytes')} > ${{memory_held_bytes}} "
-        f'and on ({_DEVICE}) gpuwatch_gpu_unattributed{{reason!="source_down"}} unless on ({_DEVICE}) gpuwatch_mig_info',
+        f'and on ({DEVICE}) gpuwatch_gpu_unattributed{{reason!="source_down"}} unless on ({DEVICE}) gpuwatch_mig_info',
         summary="Memory of a GPU is held and no pod holds the GPU.",
         description=f"{{{{ $value | humanize1024 }}}}B are in use on {WHERE}. First: look for the process with nvidia-smi on the node: "
         "one outside Kubernetes, or left over from a pod.",
@@ -130,7 +111,7 @@ WASTE: Final = (
     Alert(
         name="GpuMigWithoutInstances", group=_GROUP, severity="info", for_="1h", subject="gpu", board="mig",
         expression=per_gpu('gpuwatch_gpu_info{mig_mode="enabled"}')
-        + f" unless on ({_DEVICE}) gpuwatch_mig_info and on ({_DEVICE}) gpuwatch_gpu_up == 1",
+        + f" unless on ({DEVICE}) gpuwatch_mig_info and on ({DEVICE}) gpuwatch_gpu_up == 1",
         summary="A GPU is in MIG mode and has no instances.",
         description=f"Nobody can use {WHERE}. First: create instances, or switch MIG off.",
     ),

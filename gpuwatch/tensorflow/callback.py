@@ -41,7 +41,8 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
 
     def __init__(self, monitor: Monitor | None = None, *, log_directory: str | Path | None = None) -> None:
         super().__init__()
-        self.monitor = monitor or process_monitor()
+        self.monitor = monitor
+        """Made when a training begins, if none was given: a callback that is only made touches nothing."""
         self._log_directory = log_directory
         self._curves: Curves | None = None
         self._replaced: dict[str, Any] = {}
@@ -63,30 +64,33 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
 
     def _watch(self) -> None:
         self._thread, self._synchronous, self._described = threading.get_ident(), False, False
-        self.monitor.measures.replicas = replicas_in_sync(self.model)
-        self.monitor.begin(steps_are_batches=True, **model_facts(self.model))
+        monitor = self.monitor = self.monitor or process_monitor()
+        monitor.measures.replicas = replicas_in_sync(self.model)
+        monitor.begin(steps_are_batches=True, **model_facts(self.model))
         if self._log_directory is not None:
-            self._curves = Curves(self._log_directory, self.monitor.measures, agent_of(read_settings()))
+            self._curves = Curves(self._log_directory, monitor.measures, agent_of(read_settings()))
         if (backend := _backend()) != "tensorflow":
             raise RuntimeError(f"Keras runs on {backend}, expected tensorflow")
-        if not _is_watched(self.model.train_function, self.monitor):
-            self.monitor.meter.overlapping(steps_per_execution(self.model))
+        if not _is_watched(self.model.train_function, monitor):
+            monitor.meter.overlapping(steps_per_execution(self.model))
             self.model.make_train_function(force=True)
         original = self.model.train_function
-        _mark(original, self.monitor)
-        self._replace("train_function", functools.partial(self._run, original))
+        _mark(original, monitor)
+        self._replace("train_function", functools.partial(self._run, monitor, original))
         for name in _SAVERS:
-            self._replace(name, functools.partial(self._save, getattr(self.model, name)))
+            self._replace(name, functools.partial(_save, monitor, getattr(self.model, name)))
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002 (of Keras)
         """Look at the loss."""
         self._synchronous = threading.get_ident() == self._thread
-        with contextlib.suppress(KeyError, TypeError, ValueError):
-            self.monitor.loss(float((logs or {})["loss"]))
+        if self.monitor:
+            with contextlib.suppress(KeyError, TypeError, ValueError):
+                self.monitor.loss(float((logs or {})["loss"]))
 
     def on_test_begin(self, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002 (of Keras)
         """A validation within a training."""
-        self._validation.enter_context(self.monitor.validation())
+        if self.monitor:
+            self._validation.enter_context(self.monitor.validation())
 
     def on_test_end(self, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002 (of Keras)
         """Its end."""
@@ -98,27 +102,30 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002 (of Keras)
         """A point of each curve."""
-        self.monitor.publish()
+        if self.monitor:
+            self.monitor.publish()
         if self._curves:
             self._curves.draw()
 
     def _end(self) -> None:
         self._give_back()
-        self.monitor.end()
+        self._validation.close()
+        if self.monitor:
+            self.monitor.end()
         if self._curves:
             self._curves.end()
             self._curves = None
 
-    def _run(self, original: Callable[[Any], Any], iterator: Any) -> Any:  # noqa: ANN401
+    def _run(self, monitor: Monitor, original: Callable[[Any], Any], iterator: Any) -> Any:  # noqa: ANN401
         """The train function, watched."""
         if not self._described:
             self._described = True
             install(type(iterator))
-            self.monitor.describe(iterator)
+            monitor.describe(iterator)
         try:
-            with self.monitor.step(steps_per_execution(self.model)), self.monitor.meter.measuring():
+            with monitor.step(steps_per_execution(self.model)), monitor.meter.measuring():
                 logs = original(iterator)
-                if self._synchronous and self.monitor.measures.gpus:
+                if self._synchronous and monitor.measures.gpus:
                     _wait_for(logs)
         except _ENDS_OF_DATA:
             raise
@@ -128,10 +135,6 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
         if self._curves:
             self._curves.look()
         return logs
-
-    def _save(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        with self.monitor.checkpoint():
-            return original(*args, **kwargs)
 
     def _replace(self, name: str, by: Callable[..., Any]) -> None:
         self._replaced[name] = vars(self.model).get(name)
@@ -144,6 +147,12 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
             else:
                 setattr(self.model, name, original)
         self._replaced.clear()
+
+
+def _save(monitor: Monitor, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    """What makes a checkpoint, watched."""
+    with monitor.checkpoint():
+        return original(*args, **kwargs)
 
 
 def _backend() -> str:

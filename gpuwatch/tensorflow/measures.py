@@ -27,6 +27,7 @@ class Measures:
     examples: int = 0
     """Of this process; 0 with no steps, or where the size of a batch cannot be read."""
     phase_seconds: dict[Phase, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    """Without ``input`` where steps are made and no fetch is seen: then their wait is not known, and is in ``compute``."""
     step_counts: list[int] = field(default_factory=lambda: [0] * (len(STEP_BUCKETS) + 1))
     """Steps by duration: one for each bucket, not summed up, and one beyond. Without those that compiled."""
     step_seconds: float = 0.0

@@ -57,6 +57,7 @@ class Monitor:
         """Seconds that Python waited for input since the last step ended."""
         self._steps = 0
         """Since the measures were brought up to date."""
+        self._steps_ever = 0
         self._finite = True
         self._steps_are_batches = False
         install(*iterator_classes())
@@ -85,8 +86,11 @@ class Monitor:
             steps_are_batches: Each step takes one batch, so that batches tell how many steps an execution really made.
             facts: Labels that only the caller knows.
         """
+        if self.measures.training:
+            # The one before was left by an error that nobody told of: what came after it is no training.
+            self._clock.abandon()
         self._steps_are_batches = steps_are_batches
-        self.measures.facts |= process_facts() | {name: _text(value) for name, value in facts.items()}
+        self.measures.facts = self.measures.facts | process_facts() | {name: _text(value) for name, value in facts.items()}
         self.measures.gpus = visible_gpus()
         self.measures.training = True
         self._finite, self._waited = True, 0.0
@@ -173,7 +177,11 @@ class Monitor:
             given = min(waited, self._clock.seconds[source] - measures.phase_seconds[source])
             self._clock.move(given, source=source, target="input")
             waited -= given
-        measures.phase_seconds.update(self._clock.seconds)
+        measures.phase_seconds = dict(self._clock.seconds)
+        self._steps_ever += self._steps
+        if self._steps_ever and not fetched.batches:
+            # No fetch was seen, though there were steps: their wait is not known, and is in the time of their computing.
+            del measures.phase_seconds["input"]
         batches = fetched.batches - self._fetched.batches
         measures.steps += batches if batches and self._steps_are_batches else self._steps
         measures.examples += fetched.examples - self._fetched.examples

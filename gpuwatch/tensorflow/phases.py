@@ -41,6 +41,10 @@ class PhaseClock:
         finally:
             self.enter(outer)
 
+    def abandon(self) -> None:
+        """Stand still, and forget how long the phase of now has lasted: nobody knows when it ended."""
+        self.running = None
+
     def settle(self) -> None:
         """Bring ``seconds`` up to now."""
         self.enter(self.enter(None))

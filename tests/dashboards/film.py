@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from dashboards.demo_fleet import CLUSTER, DEAF_KUBELET, NODES, SECONDS, WITHOUT_AGENT, scenario_of
+from dashboards.trainings import trainings
 from end_to_end.film import STEP_SECONDS, Node
 from gpuwatch.metrics.exposition import Exposition
 from health.watched import EPOCH
@@ -56,7 +57,7 @@ class FilmedNode(Node):
 
 def write_film(folder: Path) -> list[Path]:
     """The files, oldest first."""
-    nodes = [FilmedNode(name) for name in NODES]
+    nodes, jobs = [FilmedNode(name) for name in NODES], trainings()
     files: dict[int, TextIO] = {}
     try:
         while nodes[0].t <= SECONDS:
@@ -65,6 +66,8 @@ def write_film(folder: Path) -> list[Path]:
             if block not in files:
                 files[block] = (folder / f"film-{block}.om").open("w")
             files[block].writelines(_of_the_cluster(f"{at:.0f}"))
+            for job in jobs:
+                files[block].writelines(job.step(nodes[0].t, STEP_SECONDS))
             for node in nodes:
                 files[block].writelines(node.step())
     finally:

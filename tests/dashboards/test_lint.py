@@ -29,6 +29,7 @@ UNITS: Final = {
 }  # fmt: skip
 """Grafana's names of units that the boards use."""
 LEVELS: Final = {
+    "gpuwatch_tensorflow_nonfinite_losses_total": "so rare that its first is what is looked for",
     "gpuwatch_gpu_ecc_errors_total": "the device's own count since its driver was loaded is what decides",
     "gpuwatch_gpu_xid_errors_total": "shown as a count beside the time of the last one; increase() misses the first",
     "gpuwatch_reader_restarts_total": "so rare that its steps are what is looked for",
@@ -185,7 +186,7 @@ def test_counters_grow(asked: Asked) -> None:
         elif function != "avg_over_time":  # one value of a table, over the window of an alert
             assert interval == "$__range"
     for name, rated in _counters(parse(filled(asked.expression, {}, 3600)), rated=False):
-        assert rated == name.endswith("_total") or (not rated and name in LEVELS), name
+        assert rated == name.endswith(("_total", "_sum", "_count")) or (not rated and name in LEVELS), name
 
 
 def _counters(node: Any, *, rated: bool) -> list[tuple[str, bool]]:

@@ -125,6 +125,26 @@ def test_the_straggler_is_found(store: Store) -> None:
     assert click(table(store, uid, "Workers", chosen), "GPU", Pod="gpt-worker-5") == ("gpuwatch-node", {"node": "h100-2", "gpu": "1"})
 
 
+def test_the_cause_is_found(store: Store) -> None:
+    """Fleet, the alert about it, its job: why in a word, and how its input is made; a late worker; jobs that say nothing; a broken GPU."""
+    uid, chosen = click(table(store, "gpuwatch-fleet", "Alerts that fire", {}), "Job", Alert="TensorFlowInputBound")
+    assert (uid, chosen) == ("gpuwatch-job", {"namespace": "serving", "job_name": "classify"})
+    assert value(store, uid, "Waits for input", chosen) == pytest.approx(0.68)
+    assert {row["Prefetch"] for row in table(store, uid, "What its input is made of", chosen)[1]} == {"false"}
+    causes = {
+        ("serving", "classify"): "waits for its input", ("language", "gpt"): "one worker is not like the others",
+        ("research", "bob"): "holds memory, does nothing", ("research", "sweep"): "too little work in a step", ("vision", "resnet"): "none",
+        ("serving", "ranker"): "held down by heat or supply", ("research", "grid"): "wasteful, reason not known",
+        ("vision", "dora"): "none",
+    }  # fmt: skip
+    words = next(one for one in panels_of(drawn(uid)) if one["title"] == "Cause")["fieldConfig"]["defaults"]["mappings"][0]["options"]
+    for (namespace, job), word in causes.items():
+        number = value(store, uid, "Cause", {"namespace": namespace, "job_name": job})
+        assert words[f"{number:g}"]["text"] == word, job
+    late = table(store, "gpuwatch-job", "Alerts about the job and its GPUs", {"namespace": "language", "job_name": "gpt"})[1]
+    assert ("TensorFlowImbalanced", "gpt-worker-5") in {(row["Alert"], row.get("Pod")) for row in late}
+
+
 def test_unknown_is_not_zero(store: Store) -> None:
     """A lost GPU, a board without ECC and an instance before Hopper show that a value is not known; an idle one shows zero."""
     lost = {row["GPU"]: row for row in table(store, "gpuwatch-node", "GPUs now", {"node": "a100-2"})[1]}
@@ -150,5 +170,16 @@ def test_without_a_price_no_cost_is_shown(store: Store) -> None:
 def test_the_way_is_written_down() -> None:
     """The page of the boards names each panel and column of those ways as it is."""
     page = (ROOT / "docs" / "dashboards.md").read_text(encoding="utf-8")
-    titles = ("Alerts that fire", "GPUs that need somebody", "Workers", "Why the verdict is not ok", "GpuJobIdle", "GpuJobStraggler")
+    titles = (
+        "Alerts that fire",
+        "GPUs that need somebody",
+        "Workers",
+        "Why the verdict is not ok",
+        "GpuJobIdle",
+        "GpuJobStraggler",
+        "TensorFlowInputBound",
+        "Cause",
+        "Waits for input",
+        "What its input is made of",
+    )
     assert [title for title in titles if f"**{title}**" not in page and f"`{title}`" not in page] == []

@@ -20,6 +20,7 @@ import yaml
 
 from deploy.helm import CHART, HELMS, ROOT, TOOLS, StrictLoader
 from deploy.kinds import NEWEST, OLDEST, shape, validate
+from gpuwatch.rules.pack import RECORDINGS
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", flags=re.MULTILINE | re.DOTALL)
@@ -235,11 +236,8 @@ def test_remote_write_takes_results_only(place: Path) -> None:
     done = subprocess.run(["promtool", "check", "config", place / "prometheus.yaml"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     keep, drop = yaml.safe_load(FILES["prometheus.yaml"])["remote_write"][0]["write_relabel_configs"]
-    groups = yaml.safe_load((CHART / "files" / "rules.yaml").read_text(encoding="utf-8"))["groups"]
-    names = {rule["record"] for group in groups for rule in group["rules"] if "record" in rule}
-    sent = {name for name in names if re.fullmatch(keep["regex"], name) and not re.fullmatch(drop["regex"], name)}
-    assert sent
-    assert {name for name in names - sent if not name.startswith("node_")} == {name for name in names if name.endswith(":ratio_rate_short")}
+    sent = {one.name for one in RECORDINGS if re.fullmatch(keep["regex"], one.name) and not re.fullmatch(drop["regex"], one.name)}
+    assert sent == {one.name for one in RECORDINGS if one.forward}
     assert not re.fullmatch(keep["regex"], "gpuwatch_gpu_up")
     assert re.fullmatch(keep["regex"], "ALERTS")
 

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,6 +28,7 @@ from health.watched import EPOCH
 FACTOR = 60.0
 """So much faster than the world: an hour is a minute."""
 _SCRAPE, _EVALUATE = "1s", "500ms"
+_PATIENT_SECONDS = 30.0
 _FAILURES = re.compile(r'^prometheus_rule_evaluation_failures_total\{.*;(.*)"\} (\S+)$', re.MULTILINE)
 _MISSED = re.compile(r"^prometheus_rule_group_iterations_missed_total\{.*\} (\S+)$", re.MULTILINE)
 _HELD = re.compile(r"Held by \w+ (\S+) \(pod")
@@ -70,6 +71,7 @@ class Stage:
     """Scrapes that Prometheus did not wait for."""
     prometheus: str = ""
     """Where the Prometheus is."""
+    alertmanager: str = ""
 
     @property
     def now(self) -> float:
@@ -116,18 +118,34 @@ class Stage:
         """What was told of one target."""
         return {str(told) for told in self.told if told.target == name}
 
+    def recorded(self, series: str, span: str) -> list[tuple[float, dict[str, str], float]]:
+        """Every sample of that time span: Unix time, labels, value."""
+        asked = {"query": f"{series}[{span}]"}
+        answer = httpx.get(f"{self.prometheus}/api/v1/query", params=asked, timeout=_PATIENT_SECONDS).raise_for_status().json()
+        found = answer["data"]["result"]
+        return [(float(at), one["metric"], float(value)) for one in found for at, value in one["values"]]
+
+    def silenced(self) -> set[tuple[str, str]]:
+        """Target and name of each alert that another one explains."""
+        alerts = httpx.get(f"{self.alertmanager}/api/v2/alerts", timeout=_PATIENT_SECONDS).raise_for_status().json()
+        return {(one["labels"]["cluster"], one["labels"]["alertname"]) for one in alerts if one["status"]["inhibitedBy"]}
+
 
 def _held(annotations: dict[str, str]) -> str:
     return ",".join(sorted(set(_HELD.findall(annotations["description"])))) or "-"
 
 
 @contextlib.contextmanager
-def staged(targets: Mapping[str, Target], folder: Path) -> Iterator[Stage]:
-    """Everything runs; ended with the block."""
+def staged(
+    targets: Mapping[str, Target], folder: Path, *, beside: Iterable[dict[str, Any]] = (), values: Mapping[str, str] | None = None
+) -> Iterator[Stage]:
+    """Everything runs; ended with the block. ``beside``: more scrape configurations; ``values``: of the rules, instead of the defaults."""
     stage = Stage(targets)
     with _served(stage) as port, _alertmanager(folder, port) as alertmanager:
+        stage.alertmanager = f"http://127.0.0.1:{alertmanager}"
         stage.began = time.time()
-        with _prometheus(folder, stage, port, alertmanager):
+        (folder / "rules.yml").write_text(json.dumps(fast_rules(FACTOR, values)))
+        with _prometheus(folder, stage, port, beside):
             yield stage
 
 
@@ -183,8 +201,7 @@ def _alertmanager(folder: Path, webhooks: int) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _prometheus(folder: Path, stage: Stage, port: int, alertmanager: int) -> Iterator[None]:
-    (folder / "rules.yml").write_text(json.dumps(fast_rules(FACTOR)))
+def _prometheus(folder: Path, stage: Stage, port: int, beside: Iterable[dict[str, Any]]) -> Iterator[None]:
     targets = [
         {"targets": [f"127.0.0.1:{port}"], "labels": {"__metrics_path__": f"/{name}", "cluster": name, "instance": agent, "node": "node-1"}}
         for name, target in stage.targets.items()
@@ -194,8 +211,8 @@ def _prometheus(folder: Path, stage: Stage, port: int, alertmanager: int) -> Ite
     body = {
         "global": {"scrape_interval": _SCRAPE, "scrape_timeout": _SCRAPE, "evaluation_interval": _EVALUATE},
         "rule_files": ["rules.yml"],
-        "alerting": {"alertmanagers": [{"static_configs": [{"targets": [f"127.0.0.1:{alertmanager}"]}]}]},
-        "scrape_configs": [{"job_name": "gpuwatch", "honor_labels": True, "static_configs": targets}],
+        "alerting": {"alertmanagers": [{"static_configs": [{"targets": [stage.alertmanager.removeprefix("http://")]}]}]},
+        "scrape_configs": [{"job_name": "gpuwatch", "honor_labels": True, "static_configs": targets}, *beside],
     }
     file.write_text(yaml.safe_dump(body))
     stage.prometheus = f"http://127.0.0.1:{address}"

@@ -24,8 +24,7 @@ from end_to_end.film import STEP_SECONDS, Frame, Node
 from end_to_end.scenes import SCENES, SECONDS, Scene
 from end_to_end.stage import FACTOR, Stage, Target, staged, until
 from gpuwatch.rules.alertmanager import configuration
-from gpuwatch.rules.pack import ALERTS, rule_file
-from gpuwatch.rules.recording import RECORDINGS
+from gpuwatch.rules.pack import ALERTS, RECORDINGS, rule_file
 from gpuwatch.rules.thresholds import THRESHOLDS
 
 _PATIENCE_SECONDS = 300.0

@@ -29,8 +29,9 @@ from promql_parser import (
 from gpuwatch.dashboards.query import PRICE
 from gpuwatch.metrics.catalog import METRICS
 from gpuwatch.rules.alert import placed
-from gpuwatch.rules.recording import RECORDINGS
+from gpuwatch.rules.pack import RECORDINGS
 from gpuwatch.rules.thresholds import DEFAULTS
+from gpuwatch.tensorflow.series import SERIES, TARGET_LABELS, Series
 
 Labels = frozenset[str] | None
 TARGET = frozenset({"job", "instance", "cluster"})
@@ -123,12 +124,23 @@ def _series(name: str) -> Labels:
     for metric in METRICS:
         if metric.name == name:
             return TARGET | frozenset(metric.labels)
+    for series in SERIES:
+        if name in parts_of(series):
+            return TARGET | frozenset(TARGET_LABELS) | parts_of(series)[name]
     for recording in RECORDINGS:
         if recording.name == name:
             return labels_of(placed(recording.expression, DEFAULTS))
     if name not in OUTSIDE:
         raise QueryError(f"there is no metric {name!r}")
     return OUTSIDE[name]
+
+
+def parts_of(series: Series) -> dict[str, frozenset[str]]:
+    """The names under which a family of a training process is stored, each with its own labels."""
+    own = frozenset(series.labels)
+    if series.type != "histogram":
+        return {series.name: own}
+    return {f"{series.name}_bucket": own | {"le"}, f"{series.name}_sum": own, f"{series.name}_count": own}
 
 
 def _aggregated(node: AggregateExpr) -> Labels:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from graphlib import TopologicalSorter
+from itertools import product
 from typing import Any
 
 import pytest
 import yaml
 
 from gpuwatch.duration import parse_duration
-from gpuwatch.rules.alert import placed
+from gpuwatch.rules.alert import Alert, placed
 from gpuwatch.rules.alertmanager import INHIBITIONS, RECEIVERS, ROUTE, Inhibition, configuration, example
-from gpuwatch.rules.pack import ALERTS
+from gpuwatch.rules.cause import CAUSE
+from gpuwatch.rules.pack import ALERTS, RECORDINGS
+from gpuwatch.rules.recording import EXCUSED
 from gpuwatch.rules.thresholds import DEFAULTS
 from rules.queries import labels_of
 
@@ -106,6 +109,38 @@ def test_the_verdict_speaks_last() -> None:
         assert parse_duration(placed(one.for_, DEFAULTS)) + 300 <= parse_duration(verdict.for_), one.name
 
 
+def test_who_says_more_speaks_first() -> None:
+    """A known cause fires before every alert about the same waste can, and goes on for as long as that looks back."""
+    seen = [one for one in ALERTS if one.name.startswith("GpuJob")]
+    known = [one for one in ALERTS if one.name.startswith("TensorFlow") and one.name != "TensorFlowNonfiniteLoss"]
+    assert (len(seen), len(known)) == (5, 6)
+    job = {"cluster": "c", "namespace": "a", "job_kind": "TFJob", "job_name": "j"}
+    for alert, cause in product(seen, known):
+        assert silenced({**job, "alertname": cause.name, "severity": "info"}, {**job, "alertname": alert.name, "severity": "info"})
+        assert _least(cause) < _least(alert), alert.name
+        assert _seconds(cause.keep_firing) >= max(map(_seconds, _looks_back(alert)))
+
+
+def _least(alert: Alert) -> float:
+    """Seconds from the begin of a job to the earliest time at which the alert can fire: settled, and for as long as it waits."""
+    settled = re.findall(r" offset (\w+)", placed(_written_out(alert), DEFAULTS))
+    return _seconds(alert.for_) + max(map(_seconds, settled), default=0)
+
+
+def _written_out(alert: Alert) -> str:
+    """With the recording of causes in place."""
+    return alert.expression + "".join(one.expression for one in RECORDINGS if one.name == CAUSE and CAUSE in alert.expression)
+
+
+def _looks_back(alert: Alert) -> list[str]:
+    recorded = [one.expression for one in RECORDINGS if one.name in alert.expression and one.name != EXCUSED]
+    return re.findall(r"\[(\w+)\]", placed(" ".join([alert.expression, *recorded]), DEFAULTS))
+
+
+def _seconds(duration: str) -> float:
+    return parse_duration(placed(duration, DEFAULTS))
+
+
 LOST = named("GpuLost")
 CASES = [
     ("a lost GPU silences what is said of it", LOST, named("GpuXidCritical", xid="119"), True),
@@ -141,6 +176,8 @@ CASES = [
     ("is not every node", {"alertname": "KubeNodeNotReady", "cluster": "c", "node": "n2"}, named("GpuwatchDown", "warning"), False),
     ("a straggler the differences", named("GpuJobStraggler", "info", namespace="a", job_name="j"),
      {"alertname": "GpuJobImbalance", "severity": "info", "cluster": "c", "namespace": "a", "job_name": "j"}, True),
+    ("not a loss that is no number", named("TensorFlowNonfiniteLoss", "warning", namespace="a", job_name="j"),
+     named("GpuJobIdle", "info", namespace="a", job_name="j"), False),
     ("of its own job", named("GpuJobStraggler", "info", namespace="a", job_name="j"),
      {"alertname": "GpuJobImbalance", "severity": "info", "cluster": "c", "namespace": "a", "job_name": "k"}, False),
 ]  # fmt: skip

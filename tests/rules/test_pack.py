@@ -13,8 +13,7 @@ import yaml
 
 from gpuwatch.health.xid import policy_of, xid_table
 from gpuwatch.rules.alert import Alert, Severity, placed, places
-from gpuwatch.rules.pack import ALERTS, chart_file, rule_file, rule_object
-from gpuwatch.rules.recording import RECORDINGS
+from gpuwatch.rules.pack import ALERTS, RECORDINGS, chart_file, rule_file, rule_object
 from gpuwatch.rules.reference import alerts_page
 from gpuwatch.rules.thresholds import DEFAULTS, THRESHOLDS
 from rules.queries import QueryError, labels_of, queries_in, selectors_of
@@ -217,6 +216,9 @@ def test_the_page_names_everything() -> None:
         ("sum by (uuid) (sum by (node) (gpuwatch_gpu_up))", "no label uuid"),
         ("rate(gpuwatch_gpu_up)", "matrix"),
         ("node_uuid:gpuwatch_gpu:no_such", "no metric"),
+        ("gpuwatch_tensorflow_step_duration_seconds", "no metric"),
+        ('gpuwatch_tensorflow_steps_total{phase="input"}', "no label phase"),
+        ("sum by (le, phase) (gpuwatch_tensorflow_step_duration_seconds_bucket)", "no label phase"),
     ],
 )
 def test_a_wrong_query_is_found(query: str, complaint: str) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.rules.recording import FREE, JOB_INFO, NVLINKS_UP, PCIE_WIDTH, RATIO_LONG, RATIO_SHORT, RECORDINGS
+from gpuwatch.rules.pack import RECORDINGS
+from gpuwatch.rules.recording import FREE, JOB_INFO, NVLINKS_UP, PCIE_WIDTH, RATIO_LONG, RATIO_SHORT
 from rules.jobs import Work, Worker, merged, team
 from rules.promtool import GPU, both, moved, record
 
@@ -85,7 +86,7 @@ def test_a_job_that_grew(tmp_path: Path) -> None:
 
 def test_names_tell_level_metric_and_operation() -> None:
     """As Prometheus advises; each level is made of labels, each says what it is, and no name stands twice."""
-    form = re.compile(r"[a-z_]+:gpuwatch_(job_)?gpu(_[a-z0-9_]+)?:[a-z0-9_]+")
+    form = re.compile(r"[a-z_]+:gpuwatch_(job|(job_)?gpu|tensorflow)(_[a-z0-9_]+)?:[a-z0-9_]+")
     names = [one.name for one in RECORDINGS]
     assert all(form.fullmatch(name) for name in names)
     assert len(set(names)) == len(names)

@@ -194,6 +194,30 @@ def test_curves(tmp_path: Path) -> None:
     assert {tag for _, tag in drawn} == {"gpuwatch/input_share", "gpuwatch/step_seconds"}
 
 
+def test_a_validation_that_fails() -> None:
+    """Its error comes out as it is, and the next training is measured as if nothing had been."""
+    monitor = Monitor()
+
+    def produce() -> Any:
+        raise OSError("no more disk")
+        yield
+
+    broken = tf.data.Dataset.from_generator(produce, output_signature=batches(1).element_spec)
+    callback, made = GpuWatchCallback(monitor), model()
+    with pytest.raises(tf.errors.UnknownError, match="no more disk"):
+        made.fit(batches(3), validation_data=broken, verbose=0, callbacks=[callback])
+    time.sleep(0.3)
+    made.fit(batches(3, 0.02), verbose=0, callbacks=[callback])
+    assert (monitor.measures.steps, monitor.measures.training) == (6, False)
+    assert monitor.measures.phase_seconds["validation"] < 0.3
+    assert monitor.measures.phase_seconds["input"] > 0.03
+
+
+def test_a_callback_that_is_only_made() -> None:
+    """Neither a port nor a variable is there before a training begins."""
+    assert GpuWatchCallback().monitor is None
+
+
 def test_a_keras_that_does_it_another_way(caplog: pytest.LogCaptureFixture) -> None:
     """The training goes on with one warning, and nothing is measured."""
 
