@@ -116,7 +116,8 @@ class Stage:
 
     def of(self, name: str) -> set[str]:
         """What was told of one target."""
-        return {str(told) for told in self.told if told.target == name}
+        # A copy, since notifications come in meanwhile.
+        return {str(told) for told in self.told.copy() if told.target == name}
 
     def recorded(self, series: str, span: str) -> list[tuple[float, dict[str, str], float]]:
         """Every sample of that time span: Unix time, labels, value."""
