@@ -19,8 +19,8 @@ from table import show
 
 from gpuwatch.tensorflow import GpuWatchCallback, Monitor
 
-_STEPS = 400
-_WIDTH, _BATCH = 512, 256
+_STEPS = 300
+_WIDTH, _BATCH = 256, 64
 
 
 class Nothing(tf.keras.callbacks.Callback):  # type: ignore[misc]

@@ -22,10 +22,13 @@ EXPECTED = Path(__file__).parent / "expected"
 
 AGAINST_THE_CLOCK = "end_to_end/"
 """Real daemons whose GPUs fail at set times, in one file under a clock that runs sixty times as fast as ours."""
-ALONE = ("tensorflow/test_callback.py", "tensorflow/test_monitor.py", "examples/test_tensorflow_examples.py")
+ALONE = (
+    *("end_to_end/test_tensorflow.py", "tensorflow/test_callback.py", "tensorflow/test_monitor.py"),
+    "examples/test_tensorflow_examples.py",
+)
 """Trainings whose parts are told by how long they take: nothing else may take the processor meanwhile."""
 FIRST = (
-    *("end_to_end/test_alerts.py", AGAINST_THE_CLOCK, "test_dockerfile.py"),
+    *("end_to_end/test_tensorflow.py", "end_to_end/test_alerts.py", AGAINST_THE_CLOCK, "test_dockerfile.py"),
     *("rules/", "examples/", "tensorflow/", "dashboards/", "deploy/", "health/"),
 )
 """What takes long, longest first, so that no process has it left when the others are done."""
