@@ -113,8 +113,8 @@ def test_the_late_one_of_two_workers(trainings: dict[str, Training]) -> None:
         assert told.value("steps_total") == STEPS
         assert told.value("replicas") == 2
         assert {"task_type": "worker", "task_index": str(index)}.items() <= told.labels("info").items()
-    assert late.seconds("input") > late.seconds("compute")
-    assert waiting.seconds("compute") > waiting.seconds("input")
+    assert late.seconds("input") > 2 * waiting.seconds("input")
+    assert waiting.seconds("compute") > late.seconds("compute")
 
 
 def tfjob() -> dict[str, Any]:
