@@ -51,7 +51,9 @@ _LITTLE_USED: Final = f"{RATIO_NOW} < ${{underutilized_ratio}}"
 
 def _unequal() -> str:
     """Workers that hold up their job or do nothing for it, each with the kind. What a process says goes before the signs of its GPU."""
-    input_share = f"({_input_share(_MEMBER, PHASE)}) and on ({POD}) max by ({POD}) (max_over_time(gpuwatch_tensorflow_replicas[{WINDOW}])) > 1"
+    input_share = (
+        f"({_input_share(_MEMBER, PHASE)}) and on ({POD}) max by ({POD}) (max_over_time(gpuwatch_tensorflow_replicas[{WINDOW}])) > 1"
+    )
     late = f"({input_share}) - on ({TEAM}) group_left () min by ({TEAM}) ({input_share}) > ${{late_input_ratio}}"
     less = f"max by ({TEAM}) ({BUSY}) - on ({TEAM}) group_right () {BUSY} > ${{imbalance_ratio}} {BLAMELESS}"
     worker = f"{JOB}, pod"
