@@ -55,8 +55,8 @@ class FetchMeter:
         self._before = 0.0
         """What executions waited that nobody will look at again."""
         self._in_execution = False
-        self._totals = host_variable(tf.zeros([3], tf.float64))
-        """Of traced functions: seconds, batches, examples."""
+        self._totals: Any = None
+        """Of traced functions: seconds, batches, examples. Made when needed: TensorFlow takes no more settings after its first tensor."""
 
     @contextlib.contextmanager
     def measuring(self) -> Iterator[None]:
@@ -85,8 +85,9 @@ class FetchMeter:
 
     def read(self) -> Fetched:
         """The totals. Costs a tenth of a millisecond; steps that have returned are in it."""
-        seconds, batches, examples = self._totals.numpy()
-        seconds += self._before + (float(self._overlap.late_seconds()) if self._overlap else 0.0)
+        with tf.init_scope():
+            seconds, batches, examples = (0.0, 0.0, 0.0) if self._totals is None else self._totals.numpy()
+            seconds += self._before + (float(self._overlap.late_seconds()) if self._overlap else 0.0)
         return Fetched(float(seconds), round(float(batches)) + self._batches, round(float(examples)) + self._examples)
 
     def fetch(self, original: Callable[[], Any]) -> Any:  # noqa: ANN401
@@ -123,6 +124,8 @@ class FetchMeter:
         size = tf.cast(0 if (found := _batch_size(batch)) is None else found, tf.float64)
         # A size below zero: the optional was empty, and the data is at its end.
         counted = tf.stack([waited, tf.where(size < 0, tf.zeros_like(size), tf.ones_like(size)), tf.maximum(size, 0)])
+        if self._totals is None:
+            self._totals = host_variable([0.0, 0.0, 0.0], tf.float64)
         self._totals.assign_add(counted)
         return batch
 
@@ -144,13 +147,18 @@ class FetchMeter:
 
 
 def install(*classes: type, methods: tuple[str, ...] = _METHODS) -> None:
-    """Make iterators of these classes measurable. Again is nothing."""
+    """Make iterators of these classes measurable. Again is nothing.
+
+    Raises:
+        TypeError: one is built into Python, as generators are.
+    """
     hook_results(_step_computed)
     for one in classes:
         if one not in _INSTALLED:
-            _INSTALLED[one] = {name: getattr(one, name) for name in methods if hasattr(one, name)}
-            for name, method in _INSTALLED[one].items():
+            found = {name: getattr(one, name) for name in methods if hasattr(one, name)}
+            for name, method in found.items():
                 setattr(one, name, _measurable(method))
+            _INSTALLED[one] = found
 
 
 def iterator_classes() -> tuple[type, ...]:
@@ -197,6 +205,9 @@ def _batch_size(batch: Any) -> Any:  # noqa: ANN401
             return first.nrows()
         if isinstance(first, tf.SparseTensor):
             return first.dense_shape[0]
+        if first.shape.rank is None:
+            # It may turn out to be a single number, which has no first dimension.
+            return tf.concat([tf.shape(first, tf.int64), [0]], axis=0)[0]
         return first.shape[0] if first.shape[0] is not None else tf.shape(first, tf.int64)[0]
     except (AttributeError, IndexError, TypeError, ValueError):
         return None
