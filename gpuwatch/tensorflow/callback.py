@@ -60,15 +60,16 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy watches nothing yet."""
-        idle: dict[str, Any] = {"_curves": None, "_replaced": {}, "_watched": None, "_watches": False, "_validation": contextlib.ExitStack()}
-        return vars(self) | idle
+        idle: dict[str, Any] = {"_replaced": {}, "_watched": None, "_watches": False, "_validation": contextlib.ExitStack()}
+        return vars(self) | {"_curves": None} | idle
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002 (of Keras)
         """Start the watch."""
         try:
             if self._watches and any(one is self._watched for one in _fitted_models()[1:]):
                 return  # of another model, with this callback too: it is a part of the outer one
-            self._end()
+            self._give_back()
+            self._watches = False
             self._watch()
         except Exception:  # noqa: BLE001
             # Whatever this Keras does in another way: the training is worth more than its measures.
