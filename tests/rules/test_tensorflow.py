@@ -107,6 +107,8 @@ def test_causes_by_links_and_faults(tmp_path: Path) -> None:
     series |= links(jobs["little"], nvlink=220e9, pcie=31e9) | links(jobs["both"], nvlink=400e9) | links(jobs["old"], nvlink=300e9)
     series |= held_down(jobs["hot"], "hardware_thermal") | held_down(jobs["braked"], "hardware_power_brake")
     series |= held_down(jobs["moment"], "software_thermal", 0.04) | held_down(jobs["capped"], "software_power_cap", 1)
+    guest = Worker(job="guest", node="n-shared", work=half)
+    series |= Worker(job="shared", work=half).series() | guest.series() | links(guest, pcie=33e9)
     series |= unsound(jobs["failed"]) | unsound(jobs["ailing"])
     series |= Process(input=0.6).series(jobs["failed"]) | Process(input=0.6).series(jobs["braked"])
     found = causes(
