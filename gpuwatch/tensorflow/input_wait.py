@@ -50,6 +50,8 @@ class FetchMeter:
         """A function with a fetch in it was traced since somebody looked."""
         self._in_python = in_python
         self._busy = False
+        self._of_parts = False
+        """A distributed iterator fetches from its parts, and puts what they give into an optional, as Keras does with a step."""
         self._batches, self._examples = 0, 0
         self._overlap: Overlap | None = None
         self._before = 0.0
@@ -61,21 +63,24 @@ class FetchMeter:
     @contextlib.contextmanager
     def measuring(self) -> Iterator[None]:
         """Fetches of this thread count."""
-        token = _METER.set(self)
+        before = _METER.get()
+        _METER.set(self)
         self._in_execution = False
         try:
             yield
         finally:
-            _METER.reset(token)
+            # Not by the token: a loop within a generator may end in another thread than it began in.
+            _METER.set(before)
 
     @contextlib.contextmanager
     def resting(self) -> Iterator[None]:
         """They do not, for a while: a validation has its own."""
-        token = _METER.set(None)
+        before = _METER.get()
+        _METER.set(None)
         try:
             yield
         finally:
-            _METER.reset(token)
+            _METER.set(before)
 
     def overlapping(self, steps: int) -> None:
         """Expect, in what is traced from now on, executions of so many steps that fetch and compute at the same time."""
@@ -99,6 +104,14 @@ class FetchMeter:
             return self._fetch_in_python(original) if tf.executing_eagerly() else self._fetch_in_graph(original)
         finally:
             self._busy = False
+
+    def fetch_parts(self, original: Callable[[], Any]) -> Any:  # noqa: ANN401
+        """Fetch from an iterator of several parts, which count."""
+        outer, self._of_parts = self._of_parts, True
+        try:
+            return original()
+        finally:
+            self._of_parts = outer
 
     def _fetch_in_python(self, original: Callable[[], Any]) -> Any:  # noqa: ANN401
         with self._in_python():
@@ -141,7 +154,7 @@ class FetchMeter:
 
     def step_computed(self, result: Any) -> None:  # noqa: ANN401
         """A step of an execution is being traced: its end is written down."""
-        if self._overlap is not None and self._in_execution:
+        if self._overlap is not None and self._in_execution and not self._of_parts:
             with tf.control_dependencies(operations(result)):
                 self._overlap.computed.write()
 
@@ -180,7 +193,7 @@ def _measurable(method: Callable[..., Any]) -> Callable[..., Any]:
         if parts := getattr(self, "_iterators", None):
             # Its own fetch also agrees with the other workers whether anybody has a batch left: their waiting is not this one's.
             install(type(parts[0]), methods=_PART_METHODS)
-            return method(self, *args, **kwargs)
+            return meter.fetch_parts(lambda: method(self, *args, **kwargs))
         return meter.fetch(lambda: method(self, *args, **kwargs))
 
     # AutoGraph would rewrite it, as it does with whatever is not TensorFlow's own.

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -290,6 +290,26 @@ def test_a_fit_within_a_loop() -> None:
             made.fit(batches(3), verbose=0, callbacks=[GpuWatchCallback(monitor)])
             assert monitor.measures.training
     assert (monitor.measures.steps, monitor.measures.training) == (6, False)
+
+
+def test_a_loop_that_ends_in_another_thread() -> None:
+    """A loop in a generator ends where it is closed: no error comes out of the watch."""
+    monitor, ended = Monitor(), threading.Event()
+
+    def loop() -> Iterator[int]:
+        with monitor.training():
+            yield 1
+
+    def finish() -> None:
+        list(running)
+        ended.set()
+
+    running = loop()
+    next(running)
+    thread = threading.Thread(target=finish)
+    thread.start()
+    thread.join()
+    assert ended.is_set()
 
 
 def test_a_function_that_cannot_be_watched(caplog: pytest.LogCaptureFixture) -> None:

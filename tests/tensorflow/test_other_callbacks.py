@@ -1,4 +1,4 @@
-"""``model.fit`` beside other callbacks, errors and copies: the training is as it would be without the watch, and counts once."""
+"""``model.fit`` beside other callbacks, strategies, errors and copies: it is as it would be without the watch, and counts once."""
 
 from __future__ import annotations
 
@@ -145,3 +145,15 @@ def test_weights_saved_in_another_thread(tmp_path: Path) -> None:
     measures = fitted(batches(3), callbacks=[Train("on_epoch_end", save)])
     assert list(tmp_path.iterdir())
     assert measures.phase_seconds["checkpoint"] == 0
+
+
+def test_a_strategy_with_several_steps_in_an_execution() -> None:
+    """It trains on, each step and example counts once, also where the last execution is shorter, and the wait is found.
+
+    One device: with two, TensorFlow 2.21 fails at such a program on a CPU by itself.
+    """
+    monitor = Monitor()
+    made = model(strategy=tf.distribute.MirroredStrategy(["CPU:0"]), steps_per_execution=3)
+    made.fit(batches(10, 0.05), epochs=2, verbose=0, callbacks=[GpuWatchCallback(monitor)])
+    assert (monitor.measures.steps, monitor.measures.examples) == (20, 20 * BATCH)
+    assert monitor.measures.phase_seconds["input"] > 0.5
