@@ -100,7 +100,7 @@ class Monitor:
 
         Nor is the tracing of a function a step.
         """
-        return self.measures.training and threading.get_ident() == self._thread and not tf.inside_function()
+        return self.measures.training and threading.get_ident() == self._thread and tf.executing_eagerly()
 
     @contextlib.contextmanager
     def training(self, strategy: Any = None) -> Iterator[None]:  # noqa: ANN401
