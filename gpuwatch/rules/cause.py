@@ -111,6 +111,10 @@ _TINY_KERNELS: Final = (
     f"{mean_of(SM, WINDOW)} / on ({JOB}) ({_UTILIZATION} > ${{idle_ratio}}) < ${{inefficient_sm_ratio}}"
 )  # fmt: skip
 """Measured: back to back they read 19 % utilisation with 0.2 % of the multiprocessors at work; a starved GPU reads 31 and 25 %."""
+_ALONE: Final = f"unless on ({DEVICE}) count by ({DEVICE}) (group by ({DEVICE}, namespace, job_kind, job_name) ({JOB_INFO})) > 1"
+"""Links belong to the whole GPU: which of two jobs fills them is not known."""
+_COMPUTES: Final = f'{JOB_PHASE}{{phase="compute"}} > 0.5 and on ({JOB}) {JOB_PHASE}{{phase="input"}}'
+"""Where no fetch was seen the wait is in the time of computing, and is no work."""
 _CHAIN: Final = (
     ("throttled", _of_gpus(slowed(WINDOW))),
     # Its work and its waiting say nothing then; the alerts about the GPU do.
@@ -121,8 +125,8 @@ _CHAIN: Final = (
     ("input_bound", f"{INPUT_SHARE} > ${{input_bound_ratio}} and on ({JOB}) {LOW}"),
     # A loop that waits on the host leaves the GPU idle; where it is busy, the host only does its part meanwhile.
     ("host_bound", f"{HOST_SHARE} > ${{host_bound_ratio}} and on ({JOB}) {_LITTLE_USED}"),
-    ("communication_bound", f"({_of_gpus(_link_share())}) and on ({JOB}) ({_LITTLE_WORK})"),
-    ("small_work", f'({JOB_PHASE}{{phase="compute"}} > 0.5 or {_TINY_KERNELS} or {LOW}{{kind="work"}}) and on ({JOB}) {LOW}'),
+    ("communication_bound", f"({_of_gpus(_link_share())} {_ALONE}) and on ({JOB}) ({_LITTLE_WORK})"),
+    ("small_work", f'({_COMPUTES} or {_TINY_KERNELS} or {LOW}{{kind="work"}}) and on ({JOB}) {LOW}'),
     ("unknown", LOW),
 )
 CAUSE_NAMES: Final = tuple(dict.fromkeys(name for name, _ in _CHAIN))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -45,17 +46,30 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
         """Made when a training begins, if none was given: a callback that is only made touches nothing."""
         self._log_directory = log_directory
         self._curves: Curves | None = None
-        self._replaced: dict[str, Any] = {}
+        self._watched: Any = None
+        """The model in which something was replaced: Keras gives a callback its next model before the training begins."""
+        self._watches = False
+        """This training is measured, and by this callback."""
+        self._replaced: dict[str, tuple[Any, Any]] = {}
+        """What was in the model under a name, and what was put there."""
         self._synchronous = False
         """Keras waits for the GPU after every step, because of other callbacks: then so may the stop watch."""
         self._thread = 0
         self._described = False
         self._validation = contextlib.ExitStack()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy watches nothing yet."""
+        idle: dict[str, Any] = {"_replaced": {}, "_watched": None, "_watches": False, "_validation": contextlib.ExitStack()}
+        return vars(self) | {"_curves": None} | idle
+
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002 (of Keras)
         """Start the watch."""
         try:
+            if self._watches and any(one is self._watched for one in _fitted_models()[1:]):
+                return  # of another model, with this callback too: it is a part of the outer one
             self._give_back()
+            self._watches = False
             self._watch()
         except Exception:  # noqa: BLE001
             # Whatever this Keras does in another way: the training is worth more than its measures.
@@ -65,31 +79,56 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
     def _watch(self) -> None:
         self._thread, self._synchronous, self._described = threading.get_ident(), False, False
         monitor = self.monitor = self.monitor or process_monitor()
+        if (other := _watcher_of(self.model)) is not None:
+            if other.params is self.params:
+                _LOG.warning("gpuwatch measures with the first of the callbacks of this training; another has no effect")
+                return
+            other._give_back()  # noqa: SLF001 (an error left it there)
+        if monitor.measures.training and len(_fitted_models()) > 1:
+            return  # which it is a part of
+        if not monitor.begin(steps_are_batches=True, **model_facts(self.model)):
+            return
+        self._watches = True
         monitor.measures.replicas = replicas_in_sync(self.model)
-        monitor.begin(steps_are_batches=True, **model_facts(self.model))
         if self._log_directory is not None:
             self._curves = Curves(self._log_directory, monitor.measures, agent_of(read_settings()))
         if (backend := _backend()) != "tensorflow":
             raise RuntimeError(f"Keras runs on {backend}, expected tensorflow")
+        self._watched = self.model
+        self._watch_train_function(monitor)
+        for name in _SAVERS:
+            self._replace(name, functools.partial(_save, monitor, getattr(self.model, name)))
+
+    def _watch_train_function(self, monitor: Monitor) -> None:
         if not _is_watched(self.model.train_function, monitor):
             monitor.meter.overlapping(steps_per_execution(self.model))
-            self.model.make_train_function(force=True)
+            if _is_made_by(self.model, self.model.train_function):
+                self.model.make_train_function(force=True)
         original = self.model.train_function
         _mark(original, monitor)
         self._replace("train_function", functools.partial(self._run, monitor, original))
-        for name in _SAVERS:
-            self._replace(name, functools.partial(_save, monitor, getattr(self.model, name)))
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002 (of Keras)
+        """Look whether the train function was made anew, as after layers were frozen: a step that is not seen would be told as host."""
+        if not self._watches or not self.monitor or self.model is not self._watched:
+            return
+        if self.model.train_function not in (None, self._replaced["train_function"][1]):
+            try:
+                self._watch_train_function(self.monitor)
+            except Exception:  # noqa: BLE001 (the same)
+                _LOG.warning("gpuwatch cannot measure this training any more, which goes on without it", exc_info=True)
+                self._end()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002 (of Keras)
         """Look at the loss."""
         self._synchronous = threading.get_ident() == self._thread
-        if self.monitor:
+        if self._watches and self.monitor:
             with contextlib.suppress(KeyError, TypeError, ValueError):
                 self.monitor.loss(float((logs or {})["loss"]))
 
     def on_test_begin(self, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002 (of Keras)
         """A validation within a training."""
-        if self.monitor:
+        if self._watches and self.monitor:
             self._validation.enter_context(self.monitor.validation())
 
     def on_test_end(self, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002 (of Keras)
@@ -98,11 +137,13 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
 
     def on_train_end(self, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002 (of Keras)
         """Stop the watch and leave the model as it was."""
+        if self._watches and any(one is not self._watched for one in _fitted_models()[:1]):
+            return  # of a model within the training that is measured
         self._end()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002 (of Keras)
         """A point of each curve."""
-        if self.monitor:
+        if self._watches and self.monitor:
             self.monitor.publish()
         if self._curves:
             self._curves.draw()
@@ -110,8 +151,9 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
     def _end(self) -> None:
         self._give_back()
         self._validation.close()
-        if self.monitor:
+        if self._watches and self.monitor:
             self.monitor.end()
+        self._watches = False
         if self._curves:
             self._curves.end()
             self._curves = None
@@ -120,10 +162,12 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
         """The train function, watched."""
         if not self._described:
             self._described = True
-            install(type(iterator))
-            monitor.describe(iterator)
+            # train_on_batch in another callback gives a generator, of which nothing can be said.
+            with contextlib.suppress(TypeError):
+                install(type(iterator))
+                monitor.describe(iterator)
         try:
-            with monitor.step(steps_per_execution(self.model)), monitor.meter.measuring():
+            with monitor.step(steps_per_execution(self._watched)), monitor.meter.measuring() if self._watches else contextlib.nullcontext():
                 logs = original(iterator)
                 if self._synchronous and monitor.measures.gpus:
                     _wait_for(logs)
@@ -137,15 +181,17 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
         return logs
 
     def _replace(self, name: str, by: Callable[..., Any]) -> None:
-        self._replaced[name] = vars(self.model).get(name)
-        setattr(self.model, name, by)
+        self._replaced[name] = vars(self._watched).get(name), by
+        setattr(self._watched, name, by)
 
     def _give_back(self) -> None:
-        for name, original in self._replaced.items():
+        for name, (original, by) in self._replaced.items():
+            if vars(self._watched).get(name) is not by:
+                continue  # compile() took it away, or somebody else has put in another since: it is theirs
             if original is None:
-                delattr(self.model, name)
+                delattr(self._watched, name)
             else:
-                setattr(self.model, name, original)
+                setattr(self._watched, name, original)
         self._replaced.clear()
 
 
@@ -153,6 +199,25 @@ def _save(monitor: Monitor, original: Callable[..., Any], *args: Any, **kwargs: 
     """What makes a checkpoint, watched."""
     with monitor.checkpoint():
         return original(*args, **kwargs)
+
+
+def _watcher_of(model: Any) -> GpuWatchCallback | None:  # noqa: ANN401
+    """The callback that calls the model's train function."""
+    watcher = getattr(getattr(vars(model).get("train_function"), "func", None), "__self__", None)
+    return watcher if isinstance(watcher, GpuWatchCallback) else None
+
+
+def _fitted_models() -> list[Any]:
+    """Those that are in ``fit`` in this thread, the innermost first: a callback of one may train another.
+
+    From the stack, since an error ends a fit without a word.
+    """
+    models: list[Any] = []
+    frame = sys._getframe()  # noqa: SLF001 (of CPython)
+    while frame := frame.f_back:  # type: ignore[assignment]
+        if frame.f_code.co_name == "fit" and isinstance(one := frame.f_locals.get("self"), tf.keras.Model):
+            models += [one] if all(one is not other for other in models) else []
+    return models
 
 
 def _backend() -> str:
@@ -166,7 +231,14 @@ def _is_watched(function: object, monitor: Monitor) -> bool:
 
 
 def _mark(function: Any, monitor: Monitor) -> None:  # noqa: ANN401
-    function.gpuwatch_monitor = monitor
+    with contextlib.suppress(AttributeError):
+        function.gpuwatch_monitor = monitor
+
+
+def _is_made_by(model: Any, function: Any) -> bool:  # noqa: ANN401
+    """The model makes such a function itself. One that somebody has put there, as a profiler does, would be lost if it were made anew."""
+    made_in = getattr(function, "__module__", None) or ""
+    return made_in.partition(".")[0] in ("keras", "tf_keras") or made_in == type(model).make_train_function.__module__
 
 
 def _wait_for(logs: Any) -> None:  # noqa: ANN401

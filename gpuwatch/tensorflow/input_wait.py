@@ -50,32 +50,37 @@ class FetchMeter:
         """A function with a fetch in it was traced since somebody looked."""
         self._in_python = in_python
         self._busy = False
+        self._of_parts = False
+        """A distributed iterator fetches from its parts, and puts what they give into an optional, as Keras does with a step."""
         self._batches, self._examples = 0, 0
         self._overlap: Overlap | None = None
         self._before = 0.0
         """What executions waited that nobody will look at again."""
         self._in_execution = False
-        self._totals = host_variable(tf.zeros([3], tf.float64))
-        """Of traced functions: seconds, batches, examples."""
+        self._totals: Any = None
+        """Of traced functions: seconds, batches, examples. Made when needed: TensorFlow takes no more settings after its first tensor."""
 
     @contextlib.contextmanager
     def measuring(self) -> Iterator[None]:
         """Fetches of this thread count."""
-        token = _METER.set(self)
+        before = _METER.get()
+        _METER.set(self)
         self._in_execution = False
         try:
             yield
         finally:
-            _METER.reset(token)
+            # Not by the token: a loop within a generator may end in another thread than it began in.
+            _METER.set(before)
 
     @contextlib.contextmanager
     def resting(self) -> Iterator[None]:
         """They do not, for a while: a validation has its own."""
-        token = _METER.set(None)
+        before = _METER.get()
+        _METER.set(None)
         try:
             yield
         finally:
-            _METER.reset(token)
+            _METER.set(before)
 
     def overlapping(self, steps: int) -> None:
         """Expect, in what is traced from now on, executions of so many steps that fetch and compute at the same time."""
@@ -85,8 +90,9 @@ class FetchMeter:
 
     def read(self) -> Fetched:
         """The totals. Costs a tenth of a millisecond; steps that have returned are in it."""
-        seconds, batches, examples = self._totals.numpy()
-        seconds += self._before + (float(self._overlap.late_seconds()) if self._overlap else 0.0)
+        with tf.init_scope():
+            seconds, batches, examples = (0.0, 0.0, 0.0) if self._totals is None else self._totals.numpy()
+            seconds += self._before + (float(self._overlap.late_seconds()) if self._overlap else 0.0)
         return Fetched(float(seconds), round(float(batches)) + self._batches, round(float(examples)) + self._examples)
 
     def fetch(self, original: Callable[[], Any]) -> Any:  # noqa: ANN401
@@ -98,6 +104,14 @@ class FetchMeter:
             return self._fetch_in_python(original) if tf.executing_eagerly() else self._fetch_in_graph(original)
         finally:
             self._busy = False
+
+    def fetch_parts(self, original: Callable[[], Any]) -> Any:  # noqa: ANN401
+        """Fetch from an iterator of several parts, which count."""
+        outer, self._of_parts = self._of_parts, True
+        try:
+            return original()
+        finally:
+            self._of_parts = outer
 
     def _fetch_in_python(self, original: Callable[[], Any]) -> Any:  # noqa: ANN401
         with self._in_python():
@@ -123,6 +137,8 @@ class FetchMeter:
         size = tf.cast(0 if (found := _batch_size(batch)) is None else found, tf.float64)
         # A size below zero: the optional was empty, and the data is at its end.
         counted = tf.stack([waited, tf.where(size < 0, tf.zeros_like(size), tf.ones_like(size)), tf.maximum(size, 0)])
+        if self._totals is None:
+            self._totals = host_variable([0.0, 0.0, 0.0], tf.float64)
         self._totals.assign_add(counted)
         return batch
 
@@ -138,19 +154,24 @@ class FetchMeter:
 
     def step_computed(self, result: Any) -> None:  # noqa: ANN401
         """A step of an execution is being traced: its end is written down."""
-        if self._overlap is not None and self._in_execution:
+        if self._overlap is not None and self._in_execution and not self._of_parts:
             with tf.control_dependencies(operations(result)):
                 self._overlap.computed.write()
 
 
 def install(*classes: type, methods: tuple[str, ...] = _METHODS) -> None:
-    """Make iterators of these classes measurable. Again is nothing."""
+    """Make iterators of these classes measurable. Again is nothing.
+
+    Raises:
+        TypeError: one is built into Python, as generators are.
+    """
     hook_results(_step_computed)
     for one in classes:
         if one not in _INSTALLED:
-            _INSTALLED[one] = {name: getattr(one, name) for name in methods if hasattr(one, name)}
-            for name, method in _INSTALLED[one].items():
+            found = {name: getattr(one, name) for name in methods if hasattr(one, name)}
+            for name, method in found.items():
                 setattr(one, name, _measurable(method))
+            _INSTALLED[one] = found
 
 
 def iterator_classes() -> tuple[type, ...]:
@@ -172,7 +193,7 @@ def _measurable(method: Callable[..., Any]) -> Callable[..., Any]:
         if parts := getattr(self, "_iterators", None):
             # Its own fetch also agrees with the other workers whether anybody has a batch left: their waiting is not this one's.
             install(type(parts[0]), methods=_PART_METHODS)
-            return method(self, *args, **kwargs)
+            return meter.fetch_parts(lambda: method(self, *args, **kwargs))
         return meter.fetch(lambda: method(self, *args, **kwargs))
 
     # AutoGraph would rewrite it, as it does with whatever is not TensorFlow's own.
@@ -197,6 +218,9 @@ def _batch_size(batch: Any) -> Any:  # noqa: ANN401
             return first.nrows()
         if isinstance(first, tf.SparseTensor):
             return first.dense_shape[0]
+        if first.shape.rank is None:
+            # It may turn out to be a single number, which has no first dimension.
+            return tf.concat([tf.shape(first, tf.int64), [0]], axis=0)[0]
         return first.shape[0] if first.shape[0] is not None else tf.shape(first, tf.int64)[0]
     except (AttributeError, IndexError, TypeError, ValueError):
         return None

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import tensorflow as tf
 
 from gpuwatch.tensorflow.facts import dataset_facts, gpu_memory, process_facts, visible_gpus
 from gpuwatch.tensorflow.input_wait import Fetched, FetchMeter, install, iterator_classes
@@ -20,10 +24,26 @@ from gpuwatch.tensorflow.outputs import Outputs
 from gpuwatch.tensorflow.phases import PhaseClock
 from gpuwatch.tensorflow.settings import read_settings
 
+_LOG: Final = logging.getLogger("gpuwatch.tensorflow")
 _PUBLISH_SECONDS: Final = 1.0
 _MEMORY_SECONDS: Final = 15.0
 _STEPPING: Final[tuple[Phase, ...]] = ("compute", "compile")
 """The phases in which a compiled function may have waited for its input."""
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _harmless(method: _Method) -> _Method:
+    """What goes wrong in measuring is told once, and never reaches the training."""
+
+    @functools.wraps(method)
+    def tried(self: Monitor, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        try:
+            return method(self, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001
+            self.fail(error)
+            return None
+
+    return tried  # type: ignore[return-value] # as its wrapped one, but for the None of a failure
 
 
 class Monitor:
@@ -60,7 +80,27 @@ class Monitor:
         self._steps_ever = 0
         self._finite = True
         self._steps_are_batches = False
-        install(*iterator_classes())
+        self._thread = 0
+        """That trains, and writes the measures."""
+        self._around = False
+        """A loop of one's own runs: it knows its begin and its end, and a ``fit`` in it is a part of it."""
+        self._failed = False
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Monitor:
+        """A process is measured once, however often a callback is copied."""
+        return self
+
+    def __reduce__(self) -> tuple[Callable[[], Monitor], tuple[()]]:
+        """In another process it is the monitor of that one."""
+        return process_monitor, ()
+
+    @property
+    def _counts(self) -> bool:
+        """This is the thread that trains. What is done in others, as saving in the background, takes none of its time.
+
+        Nor is the tracing of a function a step.
+        """
+        return self.measures.training and threading.get_ident() == self._thread and tf.executing_eagerly()
 
     @contextlib.contextmanager
     def training(self, strategy: Any = None) -> Iterator[None]:  # noqa: ANN401
@@ -71,35 +111,51 @@ class Monitor:
         Args:
             strategy: The ``tf.distribute.Strategy`` of the loop, if any.
         """
+        if self._around or not self.begin(strategy=type(strategy).__name__ if strategy else "none"):
+            yield
+            return
         self.measures.replicas = getattr(strategy, "num_replicas_in_sync", None)
-        self.begin(strategy=type(strategy).__name__ if strategy else "none")
+        self._around = True
         try:
             with self.meter.measuring():
                 yield
         finally:
+            self._around = False
             self.end()
 
-    def begin(self, *, steps_are_batches: bool = False, **facts: object) -> None:
-        """A training begins.
+    @_harmless
+    def begin(self, *, steps_are_batches: bool = False, **facts: object) -> bool:
+        """A training begins. ``False``: it is not measured, since another thread trains.
 
         Args:
             steps_are_batches: Each step takes one batch, so that batches tell how many steps an execution really made.
             facts: Labels that only the caller knows.
         """
-        if self.measures.training:
+        if self.measures.training and self._thread != threading.get_ident() and _lives(self._thread):
+            _LOG.warning("gpuwatch measures one training at a time in a process: this one goes on without it")
+            return False
+        install(*iterator_classes())
+        if self.measures.training and not self._around:
             # The one before was left by an error that nobody told of: what came after it is no training.
             self._clock.abandon()
-        self._steps_are_batches = steps_are_batches
+            self.publish()
+        self._thread, self._steps_are_batches = threading.get_ident(), steps_are_batches
         self.measures.facts = self.measures.facts | process_facts() | {name: _text(value) for name, value in facts.items()}
         self.measures.gpus = visible_gpus()
-        self.measures.training = True
         self._finite, self._waited = True, 0.0
+        # What functions that were traced here did meanwhile, when nobody measured, is no part of it.
+        self._fetched = self.meter.read()
+        self.measures.training = True
         self._clock.enter("host")
         self._begun()
+        return True
 
+    @_harmless
     def end(self) -> None:
         """The training has ended, well or not. Again is nothing."""
-        if self.measures.training:
+        if self._around:
+            self.publish()
+        elif self.measures.training and threading.get_ident() == self._thread:
             self._clock.enter(None)
             self.measures.training = False
             self.publish()
@@ -108,7 +164,7 @@ class Monitor:
     @contextlib.contextmanager
     def step(self, steps: int = 1) -> Iterator[None]:
         """Around one step, or around one execution of several. Nothing outside of a training."""
-        if not self.measures.training:
+        if not self._counts:
             yield
             return
         self._clock.enter("compute")
@@ -121,6 +177,7 @@ class Monitor:
         self._stepped(waited + self._now() - began, computed=self._clock.seconds["compute"] - before, steps=steps)
         self._waited = 0.0
 
+    @_harmless
     def _stepped(self, seconds: float, *, computed: float, steps: int) -> None:
         """Args: the time of the execution with its input, and what of it was counted as computing."""
         first = self.measures.first_step_seconds is None
@@ -141,32 +198,38 @@ class Monitor:
     @contextlib.contextmanager
     def validation(self) -> Iterator[None]:
         """Around a validation within a training. Its batches are no input of the training."""
-        with self._clock.within("validation"), self.meter.resting():
+        with self._clock.within("validation") if self._counts else contextlib.nullcontext(), self.meter.resting():
             yield
 
     @contextlib.contextmanager
     def checkpoint(self) -> Iterator[None]:
         """Around what saves the model within a training."""
-        with self._clock.within("checkpoint"):
+        with self._clock.within("checkpoint") if self._counts else contextlib.nullcontext():
             yield
 
+    @_harmless
     def loss(self, value: float) -> None:
-        """A loss was seen. Counts when it ceases to be a finite number."""
+        """A loss was seen. Counts when it ceases to be a finite number. In a function that is being traced it is none yet."""
+        if tf.inside_function():
+            return
         finite = math.isfinite(value)
         if self._finite and not finite:
             self.measures.nonfinite_losses += 1
             self.measures.nonfinite_loss_timestamp_seconds = self._unix_time()
         self._finite = finite
 
+    @_harmless
     def watch(self, function: Any) -> None:  # noqa: ANN401
         """Count the traces of a ``tf.function`` that takes no batch from an iterator itself (others are seen without it)."""
         self._watched[function] = function.experimental_get_tracing_count()
 
+    @_harmless
     def describe(self, dataset: object) -> None:
         """Read from a dataset, or an iterator of one, what the input pipeline is made of."""
         if found := dataset_facts(dataset):
             self.measures.dataset = found
 
+    @_harmless
     def publish(self) -> None:
         """Bring the measures up to date."""
         measures, fetched = self.measures, self.meter.read()
@@ -181,7 +244,7 @@ class Monitor:
         self._steps_ever += self._steps
         if self._steps_ever and not fetched.batches:
             # No fetch was seen, though there were steps: their wait is not known, and is in the time of their computing.
-            del measures.phase_seconds["input"]
+            measures.phase_seconds.pop("input", None)
         batches = fetched.batches - self._fetched.batches
         measures.steps += batches if batches and self._steps_are_batches else self._steps
         measures.examples += fetched.examples - self._fetched.examples
@@ -189,6 +252,12 @@ class Monitor:
         if self._now() - self._looked_at_memory >= _MEMORY_SECONDS:
             self._looked_at_memory = self._now()
             measures.memory_in_use_bytes, measures.memory_peak_bytes = gpu_memory(measures.gpus or 0)
+
+    def fail(self, error: Exception) -> None:
+        """Say once that something cannot be measured."""
+        if not self._failed:
+            self._failed = True
+            _LOG.warning("gpuwatch cannot measure all of this training, which goes on: %s", error, exc_info=error)
 
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -207,6 +276,10 @@ class Monitor:
             if (count := function.experimental_get_tracing_count()) != before:
                 self._watched[function], traced = count, True
         return traced
+
+
+def _lives(thread: int) -> bool:
+    return any(one.ident == thread for one in threading.enumerate())
 
 
 def _text(value: object) -> str:

@@ -97,14 +97,14 @@ class _Marks:
     __slots__ = ("input_seconds", "loop_seconds", "step_seconds", "steps")
 
     def __init__(self, measures: Measures) -> None:
-        self.loop_seconds = sum(measures.phase_seconds[phase] for phase in _LOOP)
-        self.input_seconds = measures.phase_seconds["input"]
+        self.loop_seconds = sum(measures.phase_seconds.get(phase, 0.0) for phase in _LOOP)
+        self.input_seconds = measures.phase_seconds.get("input")
         self.steps, self.step_seconds = sum(measures.step_counts), measures.step_seconds
 
 
 def _points(before: _Marks, now: _Marks) -> Iterator[tuple[str, float]]:
-    if (loop := now.loop_seconds - before.loop_seconds) > 0:
-        yield "input_share", (now.input_seconds - before.input_seconds) / loop
+    if (loop := now.loop_seconds - before.loop_seconds) > 0 and now.input_seconds is not None:
+        yield "input_share", (now.input_seconds - (before.input_seconds or 0.0)) / loop
     if (steps := now.steps - before.steps) > 0:
         yield "step_seconds", (now.step_seconds - before.step_seconds) / steps
 

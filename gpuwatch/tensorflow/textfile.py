@@ -42,6 +42,8 @@ class TextFile:
         self._changed = threading.Condition()
         self._wanted = 0
         self._written = 0
+        self._late = 0
+        """What was not written in time when somebody waited for it."""
         self._ending = False
         self._failure = ""
         self._thread: threading.Thread | None = None
@@ -54,18 +56,20 @@ class TextFile:
     def start(self) -> None:
         """Write now, and every interval from now on."""
         if self._thread is None:
-            self._wanted, self._written, self._ending = 1, 0, False
+            self._wanted, self._written, self._late, self._ending = 1, 0, 0, False
             self._thread = threading.Thread(target=self._run, name="gpuwatch-textfile", daemon=True)
             self._thread.start()
 
     def flush(self) -> None:
-        """Write now, and wait for it, but not for ever."""
+        """Write now, and wait for it, but not for ever: a directory that hangs holds up one training, not each of many."""
         if self._thread is not None:
             with self._changed:
                 self._wanted += 1
                 goal = self._wanted
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: self._written >= goal, FLUSH_TIMEOUT_SECONDS)
+                hangs = self._written < self._late
+                if not hangs and not self._changed.wait_for(lambda: self._written >= goal, FLUSH_TIMEOUT_SECONDS):
+                    self._late = goal
 
     def close(self) -> None:
         """Write for the last time. The file stays."""

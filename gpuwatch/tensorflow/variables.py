@@ -8,13 +8,13 @@ from typing import Any
 import tensorflow as tf
 
 
-def host_variable(value: Any) -> Any:  # noqa: ANN401
+def host_variable(value: Any, dtype: Any = None) -> Any:  # noqa: ANN401
     """A plain variable on the host. A strategy, whose scope belongs to the thread, would mirror it: so it is made in another one."""
     made: list[Any] = []
 
     def make() -> None:
         with tf.device("CPU:0"):
-            made.append(tf.Variable(value, trainable=False, name="gpuwatch"))
+            made.append(tf.Variable(value, trainable=False, name="gpuwatch", dtype=dtype))
 
     thread = threading.Thread(target=make, name="gpuwatch-variable")
     thread.start()

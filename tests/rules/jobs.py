@@ -114,7 +114,8 @@ def of_worker(worker: Worker) -> dict[str, str]:
 class Process:
     """What the process of a worker says of its training. Shares of its time, all of them known from the start."""
 
-    input: float = 0.0
+    input: float | None = 0.0
+    """``None``: it cannot be known, and is in ``compute``."""
     host: float = 0.0
     checkpoint: float = 0.0
     compile: float = 0.0
@@ -128,7 +129,8 @@ class Process:
     def series(self, worker: Worker) -> dict[str, str]:
         """Selector → values, from the minute on in which the worker came."""
         labels = f'namespace="vision", pod="{worker.pod}", container="tensorflow", endpoint="{self.port}"'
-        phases = {name: getattr(self, name) for name in ("input", "host", "checkpoint", "compile", "validation")}
+        phases = {name: getattr(self, name) for name in ("host", "checkpoint", "compile", "validation")}
+        phases |= {} if self.input is None else {"input": self.input}
         phases["compute"] = max(0.0, 1 - sum(phases.values()))
         moving = self.training and self.steps
         made = {f'phase_seconds_total{{{labels}, phase="{name}"}}': 60 * share if moving else 0 for name, share in phases.items()}

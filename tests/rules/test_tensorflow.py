@@ -82,12 +82,13 @@ def test_causes_by_what_processes_say(tmp_path: Path) -> None:
     series |= training(*even, job="late") | training(*((STARVED, replace(one[1], replicas=1)) for one in even), job="apart")
     series |= training((LOW, Process(input=0.24)), job="nearly") | training((LOW, Process(input=0.26)), job="just")
     series |= training((Work(utilization=0.41, sm=0.3), slow_input), job="enough")
+    series |= training((LOW, Process(input=None)), job="unseen") | training((LOW, Process(input=None, host=0.6)), job="unseen_host")
     some = Worker(job="some", index=1, work=STARVED)
     series |= training((STARVED, slow_input), job="some") | some.series()
     found = causes(
         input="input_bound", twice="input_bound", pair="input_bound", host="host_bound", small="small_work", retraces="not_started",
         unborn="not_started", over="memory_held_idle", validates="unknown", late="imbalanced", apart="input_bound", some="input_bound",
-        nearly="small_work", just="input_bound",
+        nearly="small_work", just="input_bound", unseen="unknown", unseen_host="host_bound",
     )  # fmt: skip
     record(tmp_path, series, "20m", found)
 
@@ -106,6 +107,8 @@ def test_causes_by_links_and_faults(tmp_path: Path) -> None:
     series |= links(jobs["little"], nvlink=220e9, pcie=31e9) | links(jobs["both"], nvlink=400e9) | links(jobs["old"], nvlink=300e9)
     series |= held_down(jobs["hot"], "hardware_thermal") | held_down(jobs["braked"], "hardware_power_brake")
     series |= held_down(jobs["moment"], "software_thermal", 0.04) | held_down(jobs["capped"], "software_power_cap", 1)
+    guest = Worker(job="guest", node="n-shared", work=half)
+    series |= Worker(job="shared", work=half).series() | guest.series() | links(guest, pcie=33e9)
     series |= unsound(jobs["failed"]) | unsound(jobs["ailing"])
     series |= Process(input=0.6).series(jobs["failed"]) | Process(input=0.6).series(jobs["braked"])
     found = causes(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,9 +14,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.tensorflow import Monitor, process_monitor
+from gpuwatch.tensorflow import GpuWatchCallback, Monitor, process_monitor
 from gpuwatch.tensorflow.measures import PHASES
-from tensorflow_trainings import BATCH, batches
+from tensorflow_trainings import BATCH, batches, model
 
 _SECONDS = 0.05
 _COUNT = 12
@@ -193,6 +196,128 @@ def test_losses() -> None:
     for value in (1.0, nan, nan, 1.0, -infinite, infinite):
         monitor.loss(value)
     assert (monitor.measures.nonfinite_losses, monitor.measures.nonfinite_loss_timestamp_seconds) == (2, 5.0)
+
+
+def test_a_monitor_that_is_only_made() -> None:
+    """TensorFlow still takes its settings, which it does before its first tensor only: strategies of many workers need that too."""
+    program = (
+        "import tensorflow as tf; from gpuwatch.tensorflow import process_monitor; process_monitor(); "
+        "cpu = tf.config.list_physical_devices('CPU')[0]; "
+        "tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2); "
+        "print(len(tf.config.list_logical_devices('CPU')))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("2\n", 0), done.stderr
+
+
+def test_without_eager_execution_nothing_is_measured() -> None:
+    """Sessions of TensorFlow 1 train on, with one warning."""
+    program = (
+        "import tensorflow as tf; tf.compat.v1.disable_eager_execution(); from gpuwatch.tensorflow import process_monitor\n"
+        "monitor = process_monitor(); total = tf.constant(2) * 3\n"
+        "with tf.compat.v1.Session() as session, monitor.training():\n"
+        "    with monitor.step(): print(session.run(total))\n"
+        "    with monitor.validation(), monitor.checkpoint(): pass\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("6\n", 0), done.stderr
+    assert done.stderr.count("gpuwatch cannot measure") == 1
+
+
+def test_elements_of_a_shape_that_nobody_knows() -> None:
+    """Single numbers have no first dimension to count examples by; the compiled step goes on without."""
+    monitor = Monitor()
+    dataset = tf.data.Dataset.from_generator(lambda: map(float, range(4)), output_types=tf.float32)
+
+    @tf.function
+    def step(iterator: Any) -> Any:
+        return next(iterator) * 2
+
+    with monitor.training():
+        iterator = iter(dataset)
+        for _ in range(4):
+            with monitor.step():
+                step(iterator)
+    assert (monitor.measures.steps, monitor.measures.examples) == (4, 0)
+
+
+def test_a_step_within_a_function() -> None:
+    """It is traced once and runs often: it is no step, and the function does what it does without."""
+    clock = iter(range(0, 10_000, 100))
+    monitor = Monitor(now=lambda: float(next(clock)))
+
+    @tf.function
+    def loop(dataset: Any) -> Any:
+        total = tf.constant(0, tf.int64)
+        for one in dataset:
+            with monitor.step():
+                total += one
+                monitor.loss(total)
+        return total
+
+    with monitor.training():
+        assert int(loop(tf.data.Dataset.range(5))) == 10
+    assert monitor.measures.steps == 0
+
+
+def test_what_another_thread_does() -> None:
+    """Saving and evaluating beside the training take none of its time; a second training there is not measured, and goes on."""
+    monitor = Monitor()
+
+    def beside() -> None:
+        with monitor.checkpoint(), monitor.validation():
+            time.sleep(0.05)
+        with monitor.training(), monitor.step():
+            pass
+
+    with monitor.training():
+        thread = threading.Thread(target=beside)
+        thread.start()
+        thread.join()
+        with monitor.step():
+            pass
+        assert monitor.measures.training
+    times = monitor.measures.phase_seconds
+    assert (times["checkpoint"], times["validation"], monitor.measures.steps) == (0, 0, 1)
+
+
+def test_a_fit_within_a_loop() -> None:
+    """It counts, and its end is not that of the loop."""
+    monitor = Monitor()
+    made = model()
+    with monitor.training():
+        for _ in range(2):
+            made.fit(batches(3), verbose=0, callbacks=[GpuWatchCallback(monitor)])
+            assert monitor.measures.training
+    assert (monitor.measures.steps, monitor.measures.training) == (6, False)
+
+
+def test_a_loop_that_ends_in_another_thread() -> None:
+    """A loop in a generator ends where it is closed: no error comes out of the watch."""
+    monitor, ended = Monitor(), threading.Event()
+
+    def loop() -> Iterator[int]:
+        with monitor.training():
+            yield 1
+
+    def finish() -> None:
+        list(running)
+        ended.set()
+
+    running = loop()
+    next(running)
+    thread = threading.Thread(target=finish)
+    thread.start()
+    thread.join()
+    assert ended.is_set()
+
+
+def test_a_function_that_cannot_be_watched(caplog: pytest.LogCaptureFixture) -> None:
+    """One warning, and no error: only functions of TensorFlow are traced."""
+    monitor = Monitor()
+    for _ in range(2):
+        monitor.watch(len)
+    assert len(caplog.records) == 1
 
 
 ACTS = st.lists(st.tuples(st.sampled_from(["step", "validation", "checkpoint", "nothing", "again"]), st.floats(0, 3)), max_size=12)

@@ -68,6 +68,18 @@ def test_a_second_training_has_points_of_its_own(tmp_path: Path) -> None:
     assert curves(tmp_path)["gpuwatch/input_share"] == {1: 0.25, 2: 0.5}
 
 
+def test_a_wait_that_is_not_known_has_no_curve(tmp_path: Path) -> None:
+    """The others are drawn, also of a training that begins so."""
+    measures = Measures()
+    del measures.phase_seconds["input"]
+    scalars = Scalars(tmp_path, since=measures)
+    measures.phase_seconds["compute"] += 1.0
+    measures.count_step(0.5, steps=2)
+    scalars.write(2, measures)
+    scalars.close()
+    assert set(curves(tmp_path)) == {"gpuwatch/step_seconds"}
+
+
 def test_nothing_known_leaves_no_file(tmp_path: Path) -> None:
     """No empty run appears in TensorBoard."""
     scalars = Scalars(tmp_path / "run")
