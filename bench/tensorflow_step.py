@@ -1,75 +1,76 @@
-"""What the callback costs a training step of about five milliseconds: the same training with and without it, in turn.
+"""What the callback costs a training step of about five milliseconds.
 
-Usage: python bench/tensorflow_step.py [PAIRS]
+The train function of Keras is called as ``fit`` calls it: as it is, with the clock around its fetch (``traced``), and through the whole
+stop watch (``watched``), in turns by chance, so that what the machine does beside them meets all alike.
+
+Usage: python bench/tensorflow_step.py [TURNS]
 """
 
 from __future__ import annotations
 
 import os
+import random
 import sys
 import time
-from itertools import pairwise
-from statistics import median
+from collections.abc import Callable
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import tensorflow as tf
-from table import show
+from table import quantile, show
 
 from gpuwatch.tensorflow import GpuWatchCallback, Monitor
 
-_STEPS = 300
+_CALLS = 15
 _WIDTH, _BATCH = 256, 64
 
 
-class Begins(tf.keras.callbacks.Callback):  # type: ignore[misc]
-    """When each execution began."""
-
-    async_safe = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.times: list[float] = []
-
-    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:  # noqa: ARG002
-        """Now."""
-        self.times.append(time.perf_counter())
-
-
-def model(steps_per_execution: int) -> Any:
+def model() -> Any:
     """One whose step takes about five milliseconds on a core or two."""
-    layers = [tf.keras.Input((_WIDTH,)), *(tf.keras.layers.Dense(_WIDTH, activation="relu") for _ in range(5)), tf.keras.layers.Dense(1)]
+    layers = [tf.keras.Input((_WIDTH,)), *(tf.keras.layers.Dense(_WIDTH) for _ in range(5)), tf.keras.layers.Dense(1)]
     made = tf.keras.Sequential(layers)
-    made.compile("sgd", "mse", jit_compile=False, steps_per_execution=steps_per_execution)
+    made.compile("sgd", "mse", jit_compile=False)
+    made.make_train_function()
     return made
 
 
-def step_seconds(made: Any, dataset: Any, callbacks: list[Any], steps_per_execution: int) -> float:
-    """From the begin of one to the begin of the next, in the middle of many: what the machine does beside them is no part of it."""
-    begins = Begins()
-    made.fit(dataset, steps_per_epoch=_STEPS, verbose=0, callbacks=[begins, *callbacks], shuffle=False)
-    return median(after - before for before, after in pairwise(begins.times)) / steps_per_execution
-
-
-def compared(steps_per_execution: int, pairs: int) -> tuple[str, ...]:
-    """A row: the medians of both, and what they differ by."""
+def ways() -> dict[str, Callable[[], Any]]:
+    """One step each way."""
     batch = (np.ones((_BATCH, _WIDTH), np.float32), np.ones((_BATCH, 1), np.float32))
     dataset = tf.data.Dataset.from_tensors(batch).cache().repeat()
-    plain, watched = model(steps_per_execution), model(steps_per_execution)
-    ways = [(plain, []), (watched, [GpuWatchCallback(Monitor())])]
-    runs = [[step_seconds(made, dataset, callbacks, steps_per_execution) for made, callbacks in ways] for _ in range(pairs + 1)]
-    without, with_it = (median(one[way] for one in runs[1:]) for way in (0, 1))
-    more = with_it - without
-    return (str(steps_per_execution), f"{without * 1e3:.2f}", f"{with_it * 1e3:.2f}", f"{more * 1e6:.0f}", f"{more / without:.1%}")
+    plain, watched = model(), model()
+    one, other = iter(dataset), iter(dataset)
+    callback = GpuWatchCallback(Monitor())
+    callback.set_model(watched)
+    callback.on_train_begin()
+    through, traced = watched.train_function, watched.train_function.args[1]
+    through(other)  # it is traced under the watch
+    return {
+        "plain": lambda: plain.train_function(one),
+        "traced": lambda: traced(other),
+        "watched": lambda: through(other),
+    }
 
 
 def main() -> None:
     """Print the table."""
-    pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 12
-    head = ("steps per execution", "step, ms", "with the callback, ms", "more, us", "share of the step")
-    show("What the callback costs", head, [compared(steps, pairs) for steps in (1, 10)])
+    turns = int(sys.argv[1]) if len(sys.argv) > 1 else 300
+    steps, times = ways(), {}
+    for _ in range(turns):
+        for name, step in random.sample(list(steps.items()), len(steps)):
+            step()
+            for _ in range(_CALLS):
+                began = time.perf_counter()
+                step()
+                times.setdefault(name, []).append(time.perf_counter() - began)
+    plain = quantile(times["plain"], 0.5)
+    rows = []
+    for name, found in times.items():
+        middle = quantile(found, 0.5)
+        rows.append((name, *(f"{quantile(found, share) * 1e3:.2f}" for share in (0.1, 0.5, 0.9)), f"{middle / plain - 1:+.1%}"))
+    show("What the callback costs a step", ("way", "p10, ms", "p50, ms", "p90, ms", "beside plain"), sorted(rows))
 
 
 if __name__ == "__main__":
