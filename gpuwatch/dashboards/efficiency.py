@@ -9,9 +9,7 @@ from gpuwatch.dashboards.board import Board, Column, Mark, Panel, Query, Row, St
 from gpuwatch.dashboards.query import (
     CLUSTER,
     CLUSTERS,
-    DEVICE,
     IDLE,
-    JOB,
     JOB_COLUMN,
     KIND_COLUMN,
     NAMESPACE_COLUMN,
@@ -22,6 +20,7 @@ from gpuwatch.dashboards.query import (
     some,
 )
 from gpuwatch.rules.recording import RATIO_LONG, RATIO_SHORT
+from gpuwatch.rules.words import DEVICE, JOB
 
 _TEAM: Final = f'{CLUSTER}, namespace=~"$namespace"'
 _WHOLE: Final = 'mig_uuid=""'

@@ -10,9 +10,7 @@ from gpuwatch.dashboards.query import (
     ANY_IS_RED,
     CLUSTER,
     CLUSTERS,
-    DEVICE,
     GPU_COLUMN,
-    HELD_DOWN,
     IDLE,
     INTERVAL,
     JOB_COLUMN,
@@ -28,6 +26,8 @@ from gpuwatch.dashboards.query import (
     some,
     with_holder,
 )
+from gpuwatch.rules.recording import HELD_DOWN
+from gpuwatch.rules.words import DEVICE
 
 _MODELS: Final = f'{CLUSTER}, model=~"$model"'
 _USE: Final = f"(node_uuid:gpuwatch_gpu_busy_seconds:rate5m{{{_MODELS}}} unless on ({DEVICE}) gpuwatch_gpu_up{{{_MODELS}}} == 0)"

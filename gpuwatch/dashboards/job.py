@@ -10,9 +10,7 @@ from gpuwatch.dashboards.query import (
     CHOSEN_JOB,
     CLUSTER,
     CLUSTERS,
-    DEVICE,
     GPU_COLUMN,
-    HELD_DOWN,
     INTERVAL,
     NODE_OF_GPU,
     NOT_REPORTED,
@@ -27,7 +25,9 @@ from gpuwatch.dashboards.query import (
     told,
 )
 from gpuwatch.dashboards.why import WHY
+from gpuwatch.rules.recording import HELD_DOWN
 from gpuwatch.rules.thresholds import DEFAULTS
+from gpuwatch.rules.words import DEVICE
 
 _INFO: Final = f"gpuwatch_job_gpu_info{{{CHOSEN_JOB}}}"
 _HELD: Final = f"increase(gpuwatch_job_gpu_allocated_seconds_total{{{CHOSEN_JOB}}}[{RANGE}])"

@@ -8,7 +8,6 @@ from gpuwatch.dashboards.board import Board, Column, Panel, Query, Row, Step
 from gpuwatch.dashboards.query import (
     CLUSTER,
     CLUSTERS,
-    DEVICE,
     GPU_COLUMN,
     GPUS,
     JOB_COLUMN,
@@ -22,6 +21,7 @@ from gpuwatch.dashboards.query import (
     told,
     with_holder,
 )
+from gpuwatch.rules.words import DEVICE
 
 _GPUS: Final = f'{CLUSTER}, node=~"$node", gpu=~"$gpu"'
 _INSTANCES: Final = f"gpuwatch_mig_info{{{_GPUS}}}"

@@ -10,9 +10,7 @@ from gpuwatch.dashboards.query import (
     ANY_IS_RED,
     CLUSTER,
     CLUSTERS,
-    DEVICE,
     GPUS,
-    HELD_DOWN,
     INTERVAL,
     JOB_COLUMN,
     MODEL_COLUMN,
@@ -26,8 +24,9 @@ from gpuwatch.dashboards.query import (
     some,
     told,
 )
-from gpuwatch.rules.recording import NVLINKS_UP
+from gpuwatch.rules.recording import HELD_DOWN, NVLINKS_UP
 from gpuwatch.rules.thresholds import DEFAULTS
+from gpuwatch.rules.words import DEVICE
 
 _GPUS: Final = f'{CLUSTER}, node=~"$node", gpu=~"$gpu"'
 _INFO: Final = f"gpuwatch_gpu_info{{{_GPUS}}}"

@@ -7,21 +7,17 @@ from typing import Final
 
 from gpuwatch.dashboards.board import UNKNOWN, Column, Link, Mark, Query, Step, Variable
 from gpuwatch.rules.thresholds import DEFAULTS
+from gpuwatch.rules.words import DEVICE
 
 CLUSTER: Final = 'cluster=~"$cluster"'
-DEVICE: Final = "cluster, node, uuid"
-"""What a GPU is known by, when series of two metrics are put side by side."""
 CHOSEN_JOB: Final = f'{CLUSTER}, namespace="$namespace", job_kind=~"$job_kind", job_name="$job_name"'
 """On the Job board."""
-JOB: Final = "cluster, namespace, job_kind, job_name"
 INTERVAL: Final = "$__rate_interval"
 RANGE: Final = "$__range"
 SETTLED: Final = "15m"
 """The mean over it is what GpuJobStraggler compares: one value of a table, not a graph."""
 PRICE: Final = "gpuwatch:gpu_price_dollars_per_hour:info"
 """Recorded by the chart from the prices in its values, by model. gpuwatch knows no price."""
-HELD_DOWN: Final = "hardware_thermal|software_thermal|hardware_slowdown|hardware_power_brake"
-"""Reasons for low clocks that are faults. A power limit that is reached is none."""
 IDLE: Final = float(DEFAULTS["idle_ratio"])
 UNDERUSED: Final = float(DEFAULTS["underutilized_ratio"])
 

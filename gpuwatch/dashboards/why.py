@@ -6,18 +6,16 @@ from typing import Final
 
 from gpuwatch.dashboards.board import Column, Mark, Panel, Query, Row, Step
 from gpuwatch.dashboards.query import ANY_IS_ORANGE, CHOSEN_JOB, CLUSTER, INTERVAL, RANGE
-from gpuwatch.rules.cause import CAUSE, CAUSE_NAMES, JOB_PHASE, PHASE
+from gpuwatch.rules.cause import CAUSE, CAUSE_NAMES, JOB_PHASE, LOOP, PHASE, POD
 from gpuwatch.rules.thresholds import DEFAULTS
 from gpuwatch.tensorflow.series import DATASET_FACTS, FACTS
 
-_POD: Final = "cluster, namespace, pod"
 _INFO: Final = f"gpuwatch_job_gpu_info{{{CHOSEN_JOB}}}"
 _SPACE: Final = f'{CLUSTER}, namespace="$namespace"'
 _ON_GPU: Final = f'{_SPACE}, device=~"GPU.*"'
 _GROWN: Final = f"increase({{}}[{RANGE}])"
 _SILENT: Final = "its processes tell nothing: see docs/tensorflow.md"
 _WAITS: Final = float(DEFAULTS["input_bound_ratio"])
-_LOOP: Final = 'phase=~"input|compute|host"'
 _WORDS: Final = {
     "throttled": "held down by heat or supply",
     "not_started": "traces and compiles",
@@ -46,12 +44,12 @@ _CAUSE: Final = " or ".join(
 def _said(metric: str, *, over: str = "{}", where: str = _SPACE) -> str:
     """A series of the processes of the job. ``over``: a function of it."""
     vector = over.format(f"gpuwatch_tensorflow_{metric}{{{where}}}")
-    return f"{vector} and on ({_POD}) {_INFO}"
+    return f"{vector} and on ({POD}) {_INFO}"
 
 
 def _input_share(by: str) -> str:
     phases = f"{PHASE}{{{CHOSEN_JOB}"
-    return f'sum{by} ({phases}, phase="input"}}) / sum{by} ({phases}, {_LOOP}}})'
+    return f'sum{by} ({phases}, phase="input"}}) / sum{by} ({phases}, {LOOP}}})'
 
 
 def _step_seconds(by: str) -> str:

@@ -10,8 +10,9 @@ from typing import Final
 from gpuwatch.rules.alert import Recording
 from gpuwatch.rules.recording import JOB_INFO, NVLINKS_UP, PCIE_WIDTH, RATIO_NOW, broken, slowed
 from gpuwatch.rules.waste import SM, inefficient, mean_of, power_of, settled
-from gpuwatch.rules.words import JOB
-from gpuwatch.rules.workers import BLAMELESS, BUSY, DEVICE, STRAGGLER, TEAM
+from gpuwatch.rules.words import DEVICE, JOB
+from gpuwatch.rules.workers import BLAMELESS, BUSY, STRAGGLER, TEAM
+from gpuwatch.tensorflow.measures import LOOP_PHASES
 
 PHASE: Final = "namespace_pod:gpuwatch_tensorflow_phase:ratio_rate"
 JOB_PHASE: Final = "namespace_job_name:gpuwatch_tensorflow_phase:ratio_rate"
@@ -21,7 +22,7 @@ CAUSE: Final = "namespace_job_name:gpuwatch_job:cause"
 WINDOW: Final = "${cause_window}"
 POD: Final = "cluster, namespace, pod"
 _MEMBER: Final = f"{POD}, job_kind, job_name, replica_type"
-_LOOP: Final = 'phase=~"input|compute|host"'
+LOOP: Final = f'phase=~"{"|".join(LOOP_PHASES)}"'
 _LINE_RATE: Final = "123e6"
 """Bytes a second of a PCIe lane are this times two to the power of the generation: 985 MB with the third, 1,969 MB with the fourth."""
 
@@ -41,7 +42,7 @@ def _phases() -> str:
 
 def _input_share(labels: str, phases: str) -> str:
     """Share of its steps and what lies between them for which the host stood and waited for a batch."""
-    return f'sum by ({labels}) ({phases}{{phase="input"}}) / sum by ({labels}) ({phases}{{{_LOOP}}})'
+    return f'sum by ({labels}) ({phases}{{phase="input"}}) / sum by ({labels}) ({phases}{{{LOOP}}})'
 
 
 INPUT_SHARE: Final = _input_share(JOB, JOB_PHASE)

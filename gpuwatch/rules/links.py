@@ -7,10 +7,9 @@ from typing import Final
 from gpuwatch.health.policy import PCIE_REPLAYS_PER_LANE_MINUTE
 from gpuwatch.rules.alert import Alert
 from gpuwatch.rules.recording import NVLINKS_UP, PCIE_WIDTH
-from gpuwatch.rules.words import GPU, HOLDERS, WHERE, per_gpu
+from gpuwatch.rules.words import DEVICE, GPU, HOLDERS, WHERE, per_gpu
 
 _GROUP: Final = "gpuwatch-links"
-_DEVICE: Final = "cluster, node, uuid"
 _UP: Final = f"sum by ({GPU}) (max by ({GPU}, link) (gpuwatch_gpu_nvlink_up))"
 _WIDTH: Final = per_gpu("gpuwatch_gpu_pcie_link_width")
 _GENERATION: Final = per_gpu("max_over_time(gpuwatch_gpu_pcie_link_generation[1h])")
@@ -34,8 +33,8 @@ LINKS: Final = (
     Alert(
         name="GpuNvlinkDown", group=_GROUP, severity="critical", for_="${nvlink_down_window}", subject="gpu", board="node",
         # A link that could not be read is absent, and not down.
-        expression=f"{_most(NVLINKS_UP)} - on ({_DEVICE}) group_right () {_UP} >= ${{nvlink_down}} "
-        f"and on ({_DEVICE}) gpuwatch_gpu_nvlink_up == 0",
+        expression=f"{_most(NVLINKS_UP)} - on ({DEVICE}) group_right () {_UP} >= ${{nvlink_down}} "
+        f"and on ({DEVICE}) gpuwatch_gpu_nvlink_up == 0",
         summary="NVLinks of a GPU are down that were up.",
         description=f"{{{{ $value }}}} NVLinks of {WHERE} that were up within a day are down.{HOLDERS} "
         "First: look whether another GPU of the node failed; if not, drain this one and reset it.",
@@ -63,7 +62,7 @@ LINKS: Final = (
     ),
     Alert(
         name="GpuPcieWidthDegraded", group=_GROUP, severity="warning", for_="${pcie_width_window}", subject="gpu", board="node",
-        expression=f"{_WIDTH} < on ({_DEVICE}) group_left () {_most(PCIE_WIDTH)}",
+        expression=f"{_WIDTH} < on ({DEVICE}) group_left () {_most(PCIE_WIDTH)}",
         summary="A GPU runs on fewer PCIe lanes than it has had.",
         description=f"{WHERE} runs on {{{{ $value }}}} lanes.{HOLDERS} First: look at its seat and riser when the node is free.",
     ),

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from gpuwatch.rules.alert import Alert
-from gpuwatch.rules.words import GPU, HOLDERS, WHERE, per_gpu
+from gpuwatch.rules.words import DEVICE, GPU, HOLDERS, WHERE, per_gpu
 
 _GROUP: Final = "gpuwatch-memory"
 _ERRORS: Final = "gpuwatch_gpu_ecc_errors_total"
 _UNCORRECTED: Final = f'{_ERRORS}{{severity="uncorrected", scope="volatile"}}'
 _PLACE: Final = f"{GPU}, location"
-_BOARD: Final = "cluster, node, uuid"
 _PENDING_FOR: Final = "15m"
 _ALL_PAGES: Final = f"sum by ({GPU}) (max by ({GPU}, cause) (gpuwatch_gpu_retired_pages))"
 
@@ -22,16 +21,16 @@ def _sum(vector: str) -> str:
 
 
 _NOW: Final = f"{_sum(_UNCORRECTED)} >= ${{ecc_uncorrected}}"
-_BEFORE: Final = f"sum by ({_BOARD}) (max by ({_BOARD}, location) (last_over_time({_UNCORRECTED}[1d] offset ${{ecc_uncorrected_window}})))"
+_BEFORE: Final = f"sum by ({DEVICE}) (max by ({DEVICE}, location) (last_over_time({_UNCORRECTED}[1d] offset ${{ecc_uncorrected_window}})))"
 """What was known when the window began, also by an agent that was away just then."""
-_LEAST: Final = f"sum by ({_BOARD}) (min by ({_BOARD}, location) (min_over_time({_UNCORRECTED}[${{ecc_uncorrected_window}}])))"
+_LEAST: Final = f"sum by ({DEVICE}) (min by ({DEVICE}, location) (min_over_time({_UNCORRECTED}[${{ecc_uncorrected_window}}])))"
 """The least within the window: after a reset the counter may rise again and still be below what it was before."""
 
 MEMORY: Final = (
     Alert(
         name="GpuEccUncorrectable", group=_GROUP, severity="critical", subject="gpu", board="node",
-        expression=f"({_NOW} unless on ({_BOARD}) {_sum(_UNCORRECTED)} <= on ({_BOARD}) group_left () {_BEFORE}) "
-        f"or {_NOW} > on ({_BOARD}) group_left () {_LEAST}",
+        expression=f"({_NOW} unless on ({DEVICE}) {_sum(_UNCORRECTED)} <= on ({DEVICE}) group_left () {_BEFORE}) "
+        f"or {_NOW} > on ({DEVICE}) group_left () {_LEAST}",
         summary="A GPU lost data in its memory.",
         description=f"{WHERE} has {{{{ $value }}}} uncorrected ECC errors, the last of them just now.{HOLDERS} "
         "First: drain it and reset it; what ran is wrong or dead.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpuwatch.rules.alert import Recording
-from gpuwatch.rules.words import JOB
+from gpuwatch.rules.words import DEVICE, JOB
 
 JOB_INFO: Final = "node_uuid_pod:gpuwatch_job_gpu:info"
 EXCUSED: Final = "node_uuid:gpuwatch_gpu:excused"
@@ -18,8 +18,7 @@ FREE: Final = "cluster_model:gpuwatch_gpu_free:count"
 RATIO_SHORT: Final = "namespace_job_name:gpuwatch_job_gpu_busy_per_allocated:ratio_rate_short"
 RATIO_LONG: Final = "namespace_job_name:gpuwatch_job_gpu_busy_per_allocated:ratio_rate_long"
 RATIO_NOW: Final = "namespace_job_name:gpuwatch_job_gpu_busy_per_allocated:ratio_rate_now"
-_DEVICE: Final = "cluster, node, uuid"
-_HOLDING: Final = f"{_DEVICE}, mig_uuid, namespace, pod, container, job_kind, job_name"
+_HOLDING: Final = f"{DEVICE}, mig_uuid, namespace, pod, container, job_kind, job_name"
 _HELD: Final = "gpuwatch_job_gpu_allocated_seconds_total"
 _BUSY: Final = "gpuwatch_job_gpu_busy_seconds_total"
 HELD_DOWN: Final = "hardware_thermal|software_thermal|hardware_slowdown|hardware_power_brake"
@@ -42,22 +41,22 @@ def _used(window: str) -> str:
 
 def broken(window: str) -> str:
     """GPUs that were broken for more than a moment of the window. What cannot be read is not idle either."""
-    return f'max by ({_DEVICE}) (avg_over_time(gpuwatch_gpu_health_state{{state=~"failed|unknown"}}[{window}])) > ${{excused_ratio}}'
+    return f'max by ({DEVICE}) (avg_over_time(gpuwatch_gpu_health_state{{state=~"failed|unknown"}}[{window}])) > ${{excused_ratio}}'
 
 
 def slowed(window: str) -> str:
     """GPUs that were held down for more than a moment of the window."""
-    return f'max by ({_DEVICE}) (rate(gpuwatch_gpu_throttled_seconds_total{{reason=~"{HELD_DOWN}"}}[{window}])) > ${{excused_ratio}}'
+    return f'max by ({DEVICE}) (rate(gpuwatch_gpu_throttled_seconds_total{{reason=~"{HELD_DOWN}"}}[{window}])) > ${{excused_ratio}}'
 
 
 def _free() -> str:
     """Devices that a job could get now: given to nobody, sound, and on a node that takes pods (where kube-state-metrics tells)."""
-    gpus = f'max by ({_DEVICE}, model) (gpuwatch_gpu_unattributed{{reason="not_allocated"}})'
-    instances = f'max by ({_DEVICE}, model, mig_uuid) (gpuwatch_mig_unattributed{{reason="not_allocated"}})'
+    gpus = f'max by ({DEVICE}, model) (gpuwatch_gpu_unattributed{{reason="not_allocated"}})'
+    instances = f'max by ({DEVICE}, model, mig_uuid) (gpuwatch_mig_unattributed{{reason="not_allocated"}})'
     return (
         f"count by (cluster, model) (("
-        f'{gpus} unless on ({_DEVICE}) gpuwatch_gpu_info{{mig_mode="enabled"}} or {instances}) '
-        f'unless on ({_DEVICE}) gpuwatch_gpu_health_state{{state=~"failed|unknown"}} == 1 '
+        f'{gpus} unless on ({DEVICE}) gpuwatch_gpu_info{{mig_mode="enabled"}} or {instances}) '
+        f'unless on ({DEVICE}) gpuwatch_gpu_health_state{{state=~"failed|unknown"}} == 1 '
         f"unless on (cluster, node) kube_node_spec_unschedulable == 1)"
     )
 
@@ -66,7 +65,7 @@ def _free() -> str:
 SHARED: Final = (
     Recording(
         name=JOB_INFO, forward=False, says="Who holds which GPU, once each: the table to join hardware with jobs.",
-        expression=f"max by ({_DEVICE}, mig_uuid, namespace, pod, job_kind, job_name, replica_type, replica_index) (gpuwatch_job_gpu_info)",
+        expression=f"max by ({DEVICE}, mig_uuid, namespace, pod, job_kind, job_name, replica_type, replica_index) (gpuwatch_job_gpu_info)",
     ),
     Recording(
         name=EXCUSED, forward=False,
@@ -75,15 +74,15 @@ SHARED: Final = (
     ),
     Recording(
         name=NVLINKS_UP, forward=False, says="NVLinks of a GPU that are up, by UUID, since its number may change.",
-        expression=f"sum by ({_DEVICE}) (max by ({_DEVICE}, link) (gpuwatch_gpu_nvlink_up))",
+        expression=f"sum by ({DEVICE}) (max by ({DEVICE}, link) (gpuwatch_gpu_nvlink_up))",
     ),
     Recording(
         name=PCIE_WIDTH, forward=False, says="PCIe lanes of a GPU, by UUID.",
-        expression=f"max by ({_DEVICE}) (gpuwatch_gpu_pcie_link_width)",
+        expression=f"max by ({DEVICE}) (gpuwatch_gpu_pcie_link_width)",
     ),
     Recording(
         name="node_uuid:gpuwatch_gpu_busy_seconds:rate5m", forward=False, says="Use of each GPU, 0 to 1.",
-        expression=f"max by ({_DEVICE}, model) (rate(gpuwatch_gpu_busy_seconds_total[5m]))",
+        expression=f"max by ({DEVICE}, model) (rate(gpuwatch_gpu_busy_seconds_total[5m]))",
     ),
     Recording(
         name="cluster_model:gpuwatch_gpu:count", forward=True, says="GPUs that exist, by model.",

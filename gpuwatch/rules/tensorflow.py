@@ -12,8 +12,7 @@ from gpuwatch.rules.alert import Alert
 from gpuwatch.rules.cause import CAUSE, HOST_SHARE, INPUT_SHARE, JOB_PHASE, POD, UNEQUAL
 from gpuwatch.rules.recording import JOB_INFO, RATIO_NOW
 from gpuwatch.rules.waste import GPUS
-from gpuwatch.rules.words import JOB, THE_JOB, asked
-from gpuwatch.rules.workers import DEVICE
+from gpuwatch.rules.words import DEVICE, JOB, THE_JOB, asked
 
 _GROUP: Final = "gpuwatch-tensorflow"
 _FOR: Final = "3m"

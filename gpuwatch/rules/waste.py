@@ -9,8 +9,8 @@ from typing import Final
 
 from gpuwatch.rules.alert import Alert
 from gpuwatch.rules.recording import FREE, JOB_INFO, RATIO_LONG, RATIO_SHORT
-from gpuwatch.rules.words import JOB, THE_JOB, WHERE, per_gpu
-from gpuwatch.rules.workers import BLAMELESS, BUSY, DEVICE, STRAGGLER, TEAM
+from gpuwatch.rules.words import DEVICE, JOB, THE_JOB, WHERE, per_gpu
+from gpuwatch.rules.workers import BLAMELESS, BUSY, STRAGGLER, TEAM
 
 _GROUP: Final = "gpuwatch-waste"
 SM: Final = "gpuwatch_job_gpu_sm_active_ratio"

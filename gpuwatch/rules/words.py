@@ -6,6 +6,8 @@ from typing import Final
 
 GPU: Final = "cluster, node, gpu, uuid, model"
 """What identifies a GPU in an alert. Two agents (an old pod and a new one) may serve the same GPU for minutes: each rule merges them."""
+DEVICE: Final = "cluster, node, uuid"
+"""By what series of one GPU are joined: its number may change, its UUID does not."""
 JOB: Final = "cluster, namespace, job_kind, job_name"
 WHERE: Final = "GPU {{ $labels.gpu }} ({{ $labels.model }}) on {{ $labels.node }}"
 """For alerts about a GPU."""

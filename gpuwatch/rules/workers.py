@@ -6,9 +6,8 @@ from typing import Final
 
 from gpuwatch.rules.alert import Recording
 from gpuwatch.rules.recording import EXCUSED, JOB_INFO
-from gpuwatch.rules.words import GPU, JOB
+from gpuwatch.rules.words import DEVICE, GPU, JOB
 
-DEVICE: Final = "cluster, node, uuid"
 WORKER: Final = f"{GPU}, namespace, pod, job_kind, job_name, replica_type, replica_index"
 TEAM: Final = f"{JOB}, replica_type"
 BUSY: Final = "node_uuid_pod:gpuwatch_job_gpu_utilization:avg15m"

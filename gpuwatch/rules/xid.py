@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpuwatch.rules.alert import Alert
-from gpuwatch.rules.words import HOLDERS, JOB, THE_JOB, WHERE, asked, per_gpu
+from gpuwatch.rules.words import DEVICE, HOLDERS, JOB, THE_JOB, WHERE, asked, per_gpu
 
 _GROUP: Final = "gpuwatch-xid"
 _LAST: Final = "gpuwatch_gpu_xid_last_timestamp_seconds"
@@ -20,20 +20,19 @@ def _recent(matchers: str) -> str:
 _PAGE: Final = f'time() - max by (cluster, node, gpu, uuid, model, xid) ({_LAST}{{severity="page"}})'
 _STANDS: Final = 'label_replace(gpuwatch_gpu_health_reason{reason=~"xid_.+"}, "xid", "$1", "reason", "xid_(.+)")'
 """The verdict holds it against the GPU still: a page that ends by itself while the GPU is dead would send a person back to bed."""
-_BOARD: Final = "cluster, node, uuid"
-_HOLDER: Final = f"{_BOARD}, namespace, pod, job_kind, job_name"
+_HOLDER: Final = f"{DEVICE}, namespace, pod, job_kind, job_name"
 _HELD: Final = "gpuwatch_job_gpu_allocated_seconds_total"
 _PROGRAM: Final = "severity='info', category=~'user_app|media_engine'"
-_ERRED: Final = f"max by ({_BOARD}) ({_LAST}{{{_PROGRAM}}}) > time() - ${{xid_age}}"
+_ERRED: Final = f"max by ({DEVICE}) ({_LAST}{{{_PROGRAM}}}) > time() - ${{xid_age}}"
 """Time of the last XID of a program's kind."""
 _BOARD_FAULT: Final = f"{_LAST}{{severity=~'page|ticket'}} > time() - ${{xid_age}}"
 """Beside it the program's XID is only the echo in the program."""
 _SINCE: Final = f"min by ({_HOLDER}) (timestamp({_HELD}) - {_HELD})"
 """Since when somebody holds a GPU. Who came after the XID is not to blame."""
-_HELD_THEN: Final = f"({_ERRED} >= on ({_BOARD}) group_right () {_SINCE} and on ({_HOLDER}) gpuwatch_job_gpu_info)"
+_HELD_THEN: Final = f"({_ERRED} >= on ({DEVICE}) group_right () {_SINCE} and on ({_HOLDER}) gpuwatch_job_gpu_info)"
 _GONE: Final = (
-    f"(({_ERRED}) * on ({_BOARD}) group_right () max by ({_HOLDER}) ({_HELD} >= bool 0) "
-    f"unless on ({_HOLDER}) gpuwatch_job_gpu_info unless on ({_BOARD}) {_HELD_THEN})"
+    f"(({_ERRED}) * on ({DEVICE}) group_right () max by ({_HOLDER}) ({_HELD} >= bool 0) "
+    f"unless on ({_HOLDER}) gpuwatch_job_gpu_info unless on ({DEVICE}) {_HELD_THEN})"
 )
 """Most such XIDs end the pod at once; its counters stay for a while. It is meant where nobody who is there now held the GPU then."""
 _WHICH: Final = asked(
@@ -73,7 +72,7 @@ XIDS: Final = (
     ),
     Alert(
         name="GpuXidApplication", group=_GROUP, severity="info", subject="job", board="job",
-        expression=f"time() - max by ({JOB}) (({_HELD_THEN} or {_GONE}) unless on ({_BOARD}) {_BOARD_FAULT})",
+        expression=f"time() - max by ({JOB}) (({_HELD_THEN} or {_GONE}) unless on ({DEVICE}) {_BOARD_FAULT})",
         summary="A program made an error on its GPU.",
         description=f"{THE_JOB} made an error on a GPU that it held {{{{ $value | humanizeDuration }}}} ago.{_WHICH} "
         "First: look in its log for an illegal access or an assertion; compute-sanitizer finds the place.",

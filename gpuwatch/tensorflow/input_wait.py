@@ -25,8 +25,8 @@ _PART_METHODS: Final = ("get_next_as_list", "get_next_as_optional_list")
 """Of the part of a distributed iterator that fetches for the devices of one worker."""
 _METER: Final[ContextVar[FetchMeter | None]] = ContextVar("gpuwatch_fetch_meter", default=None)
 """Who measures in this thread."""
-_INSTALLED: Final[dict[type, dict[str, Callable[..., Any]]]] = {}
-"""What was put in place of the methods of which class; it stays there, and does nothing while nobody measures."""
+_INSTALLED: Final[set[type]] = set()
+"""Classes whose methods were replaced; that stays so, and does nothing while nobody measures."""
 
 
 class Fetched(NamedTuple):
@@ -168,10 +168,9 @@ def install(*classes: type, methods: tuple[str, ...] = _METHODS) -> None:
     hook_results(_step_computed)
     for one in classes:
         if one not in _INSTALLED:
-            found = {name: getattr(one, name) for name in methods if hasattr(one, name)}
-            for name, method in found.items():
+            for name, method in [(name, getattr(one, name)) for name in methods if hasattr(one, name)]:
                 setattr(one, name, _measurable(method))
-            _INSTALLED[one] = found
+            _INSTALLED.add(one)
 
 
 def iterator_classes() -> tuple[type, ...]:

@@ -13,6 +13,8 @@ PHASES: Final[tuple[Phase, ...]] = ("input", "compute", "compile", "validation",
 ``input``: the step stands still until the next batch is there. ``compute``: the rest of the step. ``compile``: steps in which a function
 was traced, with what XLA compiles. ``validation`` and ``checkpoint``: as they say. ``host``: between the steps: callbacks, logging, Python.
 """
+LOOP_PHASES: Final[tuple[Phase, ...]] = ("input", "compute", "host")
+"""Those of which a loop at work consists; a validation or a checkpoint between them is no part of its pace."""
 STEP_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Upper bounds in seconds."""
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import tensorflow as tf
 
 from gpuwatch.tensorflow.variables import host_variable
-
-_HOOKED: Final[list[Callable[..., Any]]] = []
 
 
 class Times:
@@ -58,14 +56,15 @@ class Overlap:
 
 
 def hook_results(hook: Callable[[Any], None]) -> None:
-    """Have ``hook`` called with what each step of an execution gives, while it is traced: Keras puts it into an optional."""
+    """Have ``hook`` called with what each step of an execution gives, while it is traced: Keras puts it into an optional. Once only."""
     original = tf.experimental.Optional.from_value
+    if getattr(original, "gpuwatch_hooked", False):
+        return
 
     @functools.wraps(original)
     def from_value(value: Any) -> Any:  # noqa: ANN401
         hook(value)
         return original(value)
 
-    if not _HOOKED:
-        _HOOKED.append(original)
-        tf.experimental.Optional.from_value = staticmethod(from_value)
+    from_value.gpuwatch_hooked = True  # type: ignore[attr-defined]
+    tf.experimental.Optional.from_value = staticmethod(from_value)

@@ -12,15 +12,13 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from gpuwatch.tensorflow.measures import Measures
+from gpuwatch.tensorflow.measures import LOOP_PHASES, Measures
 from gpuwatch.tensorflow.node_agent import GpuUse
 
 LOG: Final = logging.getLogger("gpuwatch.tensorflow")
 _PREFIX: Final = "gpuwatch/"
 _DATA_CLASS_SCALAR: Final = 1
 """Of TensorFlow's summary.proto, which has no public name in Python."""
-_LOOP: Final = ("input", "compute", "host")
-"""The phases of which a loop at work consists; a validation or a checkpoint between them is no part of its pace."""
 
 
 class Scalars:
@@ -97,7 +95,7 @@ class _Marks:
     __slots__ = ("input_seconds", "loop_seconds", "step_seconds", "steps")
 
     def __init__(self, measures: Measures) -> None:
-        self.loop_seconds = sum(measures.phase_seconds.get(phase, 0.0) for phase in _LOOP)
+        self.loop_seconds = sum(measures.phase_seconds.get(phase, 0.0) for phase in LOOP_PHASES)
         self.input_seconds = measures.phase_seconds.get("input")
         self.steps, self.step_seconds = sum(measures.step_counts), measures.step_seconds
 
