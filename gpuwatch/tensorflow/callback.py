@@ -6,9 +6,9 @@ import contextlib
 import functools
 import logging
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
+from threading import get_ident
 from typing import Any, Final
 
 import tensorflow as tf
@@ -52,9 +52,12 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
         """This training is measured, and by this callback."""
         self._replaced: dict[str, tuple[Any, Any]] = {}
         """What was in the model under a name, and what was put there."""
-        self._synchronous = False
+        self._waits = False
         """Keras waits for the GPU after every step, because of other callbacks: then so may the stop watch."""
         self._thread = 0
+        self._has_gpus = False
+        self._steps = 1
+        """In an execution of the train function."""
         self._described = False
         self._validation = contextlib.ExitStack()
 
@@ -77,7 +80,7 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
             self._end()
 
     def _watch(self) -> None:
-        self._thread, self._synchronous, self._described = threading.get_ident(), False, False
+        self._thread, self._waits, self._described = get_ident(), False, False
         monitor = self.monitor = self.monitor or process_monitor()
         if (other := _watcher_of(self.model)) is not None:
             if other.params is self.params:
@@ -90,6 +93,7 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
             return
         self._watches = True
         monitor.measures.replicas = replicas_in_sync(self.model)
+        self._has_gpus = bool(monitor.measures.gpus)
         if self._log_directory is not None:
             self._curves = Curves(self._log_directory, monitor.measures, agent_of(read_settings()))
         if (backend := _backend()) != "tensorflow":
@@ -100,8 +104,9 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
             self._replace(name, functools.partial(_save, monitor, getattr(self.model, name)))
 
     def _watch_train_function(self, monitor: Monitor) -> None:
+        self._steps = steps_per_execution(self.model)
         if not _is_watched(self.model.train_function, monitor):
-            monitor.meter.overlapping(steps_per_execution(self.model))
+            monitor.meter.overlapping(self._steps)
             if _is_made_by(self.model, self.model.train_function):
                 self.model.make_train_function(force=True)
         original = self.model.train_function
@@ -121,10 +126,10 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002 (of Keras)
         """Look at the loss."""
-        self._synchronous = threading.get_ident() == self._thread
-        if self._watches and self.monitor:
-            with contextlib.suppress(KeyError, TypeError, ValueError):
-                self.monitor.loss(float((logs or {})["loss"]))
+        # Of the few lines that run in every step: see Monitor.execute.
+        self._waits = self._has_gpus and get_ident() == self._thread
+        if self._watches and self.monitor and logs:
+            self.monitor.loss(logs.get("loss", 0.0))
 
     def on_test_begin(self, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002 (of Keras)
         """A validation within a training."""
@@ -166,11 +171,11 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
             with contextlib.suppress(TypeError):
                 install(type(iterator))
                 monitor.describe(iterator)
+        if not self._watches:
+            return original(iterator)
+        function = functools.partial(_and_wait, original) if self._waits else original
         try:
-            with monitor.step(steps_per_execution(self._watched)), monitor.meter.measuring() if self._watches else contextlib.nullcontext():
-                logs = original(iterator)
-                if self._synchronous and monitor.measures.gpus:
-                    _wait_for(logs)
+            logs = monitor.execute(function, iterator, steps=self._steps)
         except _ENDS_OF_DATA:
             raise
         except BaseException:
@@ -241,8 +246,10 @@ def _is_made_by(model: Any, function: Any) -> bool:  # noqa: ANN401
     return made_in.partition(".")[0] in ("keras", "tf_keras") or made_in == type(model).make_train_function.__module__
 
 
-def _wait_for(logs: Any) -> None:  # noqa: ANN401
+def _and_wait(function: Callable[[Any], Any], iterator: Any) -> Any:  # noqa: ANN401
     """Until the GPU has done the step, as Keras is about to do anyway."""
+    logs = function(iterator)
     for value in tf.nest.flatten(logs)[:1]:
         if tf.is_tensor(value):
             value.numpy()
+    return logs

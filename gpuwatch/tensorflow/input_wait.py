@@ -12,7 +12,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import Any, Final, NamedTuple
 
 import tensorflow as tf
@@ -71,6 +71,16 @@ class FetchMeter:
         finally:
             # Not by the token: a loop within a generator may end in another thread than it began in.
             _METER.set(before)
+
+    def open(self) -> Token[FetchMeter | None]:
+        """As ``measuring``, for who calls ``close`` in the same function: contexts of Python cost a step too much."""
+        self._in_execution = False
+        return _METER.set(self)
+
+    @staticmethod
+    def close(token: Token[FetchMeter | None]) -> None:
+        """The end of it."""
+        _METER.reset(token)
 
     @contextlib.contextmanager
     def resting(self) -> Iterator[None]:

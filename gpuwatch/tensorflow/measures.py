@@ -37,7 +37,7 @@ class Measures:
     first_step_seconds: float | None = None
     """From the begin of the training to the end of its first step, without the wait for input: tracing and compiling."""
     last_step_timestamp_seconds: float | None = None
-    """Unix time."""
+    """Unix time, at most a second before it."""
     traces: int = 0
     """Calls of a watched function in which it was traced."""
     nonfinite_losses: int = 0

@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator
+from math import inf, isfinite
+from threading import get_ident
 from typing import Any, Final, TypeVar
 
 import tensorflow as tf
@@ -30,6 +31,7 @@ _MEMORY_SECONDS: Final = 15.0
 _STEPPING: Final[tuple[Phase, ...]] = ("compute", "compile")
 """The phases in which a compiled function may have waited for its input."""
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+_Result = TypeVar("_Result")
 
 
 def _harmless(method: _Method) -> _Method:
@@ -72,11 +74,13 @@ class Monitor:
         self._now, self._unix_time, self._begun, self._ended = now, unix_time, begun, ended
         self._watched: dict[Any, int] = {}
         self._fetched = Fetched()
-        self._published = self._looked_at_memory = -math.inf
+        self._due = self._looked_at_memory = -inf
         self._waited = 0.0
         """Seconds that Python waited for input since the last step ended."""
-        self._steps = 0
-        """Since the measures were brought up to date."""
+        self._executions: list[tuple[float, int]] = []
+        """Seconds and steps of each since the measures were brought up to date, but for those in which a function was traced."""
+        self._compiling_steps = 0
+        """Of those."""
         self._steps_ever = 0
         self._finite = True
         self._steps_are_batches = False
@@ -100,7 +104,7 @@ class Monitor:
 
         Nor is the tracing of a function a step.
         """
-        return self.measures.training and threading.get_ident() == self._thread and tf.executing_eagerly()
+        return self.measures.training and get_ident() == self._thread and tf.executing_eagerly()
 
     @contextlib.contextmanager
     def training(self, strategy: Any = None) -> Iterator[None]:  # noqa: ANN401
@@ -131,7 +135,7 @@ class Monitor:
             steps_are_batches: Each step takes one batch, so that batches tell how many steps an execution really made.
             facts: Labels that only the caller knows.
         """
-        if self.measures.training and self._thread != threading.get_ident() and _lives(self._thread):
+        if self.measures.training and self._thread != get_ident() and _lives(self._thread):
             _LOG.warning("gpuwatch measures one training at a time in a process: this one goes on without it")
             return False
         install(*iterator_classes())
@@ -139,7 +143,7 @@ class Monitor:
             # The one before was left by an error that nobody told of: what came after it is no training.
             self._clock.abandon()
             self.publish()
-        self._thread, self._steps_are_batches = threading.get_ident(), steps_are_batches
+        self._thread, self._steps_are_batches = get_ident(), steps_are_batches
         self.measures.facts = self.measures.facts | process_facts() | {name: _text(value) for name, value in facts.items()}
         self.measures.gpus = visible_gpus()
         self._finite, self._waited = True, 0.0
@@ -155,7 +159,7 @@ class Monitor:
         """The training has ended, well or not. Again is nothing."""
         if self._around:
             self.publish()
-        elif self.measures.training and threading.get_ident() == self._thread:
+        elif self.measures.training and get_ident() == self._thread:
             self._clock.enter(None)
             self.measures.training = False
             self.publish()
@@ -167,29 +171,53 @@ class Monitor:
         if not self._counts:
             yield
             return
-        self._clock.enter("compute")
-        before, began = self._clock.seconds["compute"], self._now()
+        clock, began = self._clock, self._now()
+        clock.enter_at(began, "compute")
+        computed = clock.seconds["compute"]
         waited, self._waited = self._waited, 0.0
         try:
             yield
         finally:
-            self._clock.enter("host")
-        self._stepped(waited + self._now() - began, computed=self._clock.seconds["compute"] - before, steps=steps)
+            ended = self._now()
+            clock.enter_at(ended, "host")
         self._waited = 0.0
+        self._executions.append((waited + ended - began, steps))
+        self._stepped(ended, computed=clock.seconds["compute"] - computed)
+
+    def execute(self, function: Callable[[Any], _Result], argument: Any, *, steps: int) -> _Result:  # noqa: ANN401
+        """Call a function that makes steps, and fetches their batches itself.
+
+        It runs once a step of a few milliseconds, after which little of Python is left in the caches of the processor: each line here
+        costs about a microsecond. Therefore it does only what cannot wait until the measures are brought up to date.
+        """
+        if not self.measures.training or get_ident() != self._thread:
+            return function(argument)
+        clock, began = self._clock, self._now()
+        clock.enter_at(began, "compute")
+        computed = clock.seconds["compute"]
+        fetches = self.meter.open()
+        try:
+            result = function(argument)
+        finally:
+            self.meter.close(fetches)
+            ended = self._now()
+            clock.enter_at(ended, "host")
+        self._executions.append((ended - began, steps))
+        if ended >= self._due or self.meter.traced or self._watched:
+            self._stepped(ended, computed=clock.seconds["compute"] - computed)
+        return result
 
     @_harmless
-    def _stepped(self, seconds: float, *, computed: float, steps: int) -> None:
-        """Args: the time of the execution with its input, and what of it was counted as computing."""
+    def _stepped(self, ended: float, *, computed: float) -> None:
+        """Look at the last execution, of whose time so much was counted as computing."""
         first = self.measures.first_step_seconds is None
-        self._steps += steps
-        self.measures.last_step_timestamp_seconds = self._unix_time()
         traced = self._traced()
         self.measures.traces += traced
+        self.measures.last_step_timestamp_seconds = self._unix_time()
         if traced or first:
             self._clock.move(computed, source="compute", target="compile")
-        else:
-            self.measures.count_step(seconds / steps, steps=steps)
-        if first or self._now() - self._published >= _PUBLISH_SECONDS:
+            self._compiling_steps += self._executions.pop()[1]
+        if first or ended >= self._due:
             self.publish()
         if first:
             times = self.measures.phase_seconds
@@ -207,12 +235,17 @@ class Monitor:
         with self._clock.within("checkpoint") if self._counts else contextlib.nullcontext():
             yield
 
-    @_harmless
     def loss(self, value: float) -> None:
         """A loss was seen. Counts when it ceases to be a finite number. In a function that is being traced it is none yet."""
+        if type(value) is float and isfinite(value) is self._finite:
+            return  # no news, as after nearly every step
+        self._look_at_loss(value)
+
+    @_harmless
+    def _look_at_loss(self, value: float) -> None:
         if tf.inside_function():
             return
-        finite = math.isfinite(value)
+        finite = isfinite(value)
         if self._finite and not finite:
             self.measures.nonfinite_losses += 1
             self.measures.nonfinite_loss_timestamp_seconds = self._unix_time()
@@ -241,17 +274,26 @@ class Monitor:
             self._clock.move(given, source=source, target="input")
             waited -= given
         measures.phase_seconds = dict(self._clock.seconds)
-        self._steps_ever += self._steps
+        steps = self._count_steps()
+        self._steps_ever += steps
         if self._steps_ever and not fetched.batches:
             # No fetch was seen, though there were steps: their wait is not known, and is in the time of their computing.
             measures.phase_seconds.pop("input", None)
         batches = fetched.batches - self._fetched.batches
-        measures.steps += batches if batches and self._steps_are_batches else self._steps
+        measures.steps += batches if batches and self._steps_are_batches else steps
         measures.examples += fetched.examples - self._fetched.examples
-        self._fetched, self._steps, self._published = fetched, 0, self._now()
+        self._fetched, self._due = fetched, self._now() + _PUBLISH_SECONDS
         if self._now() - self._looked_at_memory >= _MEMORY_SECONDS:
             self._looked_at_memory = self._now()
             measures.memory_in_use_bytes, measures.memory_peak_bytes = gpu_memory(measures.gpus or 0)
+
+    def _count_steps(self) -> int:
+        """Those since the measures were brought up to date."""
+        executions, self._executions = self._executions, []
+        compiling, self._compiling_steps = self._compiling_steps, 0
+        for seconds, steps in executions:
+            self.measures.count_step(seconds / max(steps, 1), steps=steps)
+        return compiling + sum(steps for _, steps in executions)
 
     def fail(self, error: Exception) -> None:
         """Say once that something cannot be measured."""

@@ -22,7 +22,10 @@ class PhaseClock:
 
     def enter(self, phase: Phase | None) -> Phase | None:
         """Leave the phase of now for another, ``None`` to stop; returns the one that was left."""
-        at = self.now()
+        return self.enter_at(self.now(), phase)
+
+    def enter_at(self, at: float, phase: Phase | None) -> Phase | None:
+        """The same, for who has just looked at the time."""
         left = self.running
         if left is not None:
             self.seconds[left] += at - self._since
