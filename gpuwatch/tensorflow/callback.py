@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import get_ident
@@ -13,6 +12,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
+from gpuwatch.tensorflow.calls import Call, calls_of
 from gpuwatch.tensorflow.curves import Curves
 from gpuwatch.tensorflow.facts import model_facts, replicas_in_sync, steps_per_execution
 from gpuwatch.tensorflow.input_wait import install
@@ -69,7 +69,7 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002 (of Keras)
         """Start the watch."""
         try:
-            if self._watches and any(one is self._watched for one in _fitted_models()[1:]):
+            if self._watches and any(one is self._watched for _, one in _fits()[1:]):
                 return  # of another model, with this callback too: it is a part of the outer one
             self._give_back()
             self._watches = False
@@ -87,9 +87,11 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
                 _LOG.warning("gpuwatch measures with the first of the callbacks of this training; another has no effect")
                 return
             other._give_back()  # noqa: SLF001 (an error left it there)
-        if monitor.measures.training and len(_fitted_models()) > 1:
+        fits = _fits()
+        if monitor.measures.training and len(fits) > 1:
             return  # which it is a part of
-        if not monitor.begin(steps_are_batches=True, **model_facts(self.model)):
+        call = next((call for call, _ in fits), None)
+        if not monitor.begin(call=call, steps_are_batches=True, **model_facts(self.model)):
             return
         self._watches = True
         monitor.measures.replicas = replicas_in_sync(self.model)
@@ -142,7 +144,7 @@ class GpuWatchCallback(tf.keras.callbacks.Callback):  # type: ignore[misc] # Ker
 
     def on_train_end(self, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002 (of Keras)
         """Stop the watch and leave the model as it was."""
-        if self._watches and any(one is not self._watched for one in _fitted_models()[:1]):
+        if self._watches and any(one is not self._watched for _, one in _fits()[:1]):
             return  # of a model within the training that is measured
         self._end()
 
@@ -212,17 +214,13 @@ def _watcher_of(model: Any) -> GpuWatchCallback | None:  # noqa: ANN401
     return watcher if isinstance(watcher, GpuWatchCallback) else None
 
 
-def _fitted_models() -> list[Any]:
-    """Those that are in ``fit`` in this thread, the innermost first: a callback of one may train another.
-
-    From the stack, since an error ends a fit without a word.
-    """
-    models: list[Any] = []
-    frame = sys._getframe()  # noqa: SLF001 (of CPython)
-    while frame := frame.f_back:  # type: ignore[assignment]
-        if frame.f_code.co_name == "fit" and isinstance(one := frame.f_locals.get("self"), tf.keras.Model):
-            models += [one] if all(one is not other for other in models) else []
-    return models
+def _fits() -> list[tuple[Call, Any]]:
+    """Those of this thread, the innermost first, one of each model: a callback of one may train another."""
+    fits: list[tuple[Call, Any]] = []
+    for call, model in calls_of("fit"):
+        if isinstance(model, tf.keras.Model) and all(model is not other for _, other in fits):
+            fits.append((call, model))
+    return fits
 
 
 def _backend() -> str:

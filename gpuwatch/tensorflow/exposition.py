@@ -61,7 +61,7 @@ def samples_of(measures: Measures) -> dict[str, list[Sample]]:
     values: dict[str, list[Sample]] = {
         "info": _facts(facts, FACTS),
         "dataset_info": _facts(dataset, DATASET_FACTS),
-        "training": _one(float(measures.training)),
+        "training": _one(float(measures.runs)),
         "replicas": _one(measures.replicas),
         "gpus": _one(measures.gpus),
         "steps_total": _one(measures.steps),

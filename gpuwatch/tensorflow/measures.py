@@ -6,6 +6,8 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from gpuwatch.tensorflow.calls import Call
+
 Phase = Literal["input", "compute", "compile", "validation", "checkpoint", "host"]
 PHASES: Final[tuple[Phase, ...]] = ("input", "compute", "compile", "validation", "checkpoint", "host")
 """Every second within a training loop is in exactly one of them.
@@ -24,7 +26,9 @@ class Measures:
     """Counters since the process began to train, and its facts. They never fall."""
 
     training: bool = False
-    """A training loop runs now."""
+    """A training loop has begun, and nobody told of its end."""
+    call: Call | None = None
+    """That this loop is in, if it is of Keras."""
     steps: int = 0
     examples: int = 0
     """Of this process; 0 with no steps, or where the size of a batch cannot be read."""
@@ -55,6 +59,11 @@ class Measures:
     """In sync, over all processes."""
     gpus: int | None = None
     """Visible to this process."""
+
+    @property
+    def runs(self) -> bool:
+        """The training loop runs now. It was not left by an error."""
+        return self.training and (self.call is None or self.call.runs())
 
     def count_step(self, seconds: float, *, steps: int = 1) -> None:
         """Steps of one execution, ``seconds`` each."""

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 
 import tensorflow as tf
 
+from gpuwatch.tensorflow.calls import Call
 from gpuwatch.tensorflow.facts import dataset_facts, gpu_memory, process_facts, visible_gpus
 from gpuwatch.tensorflow.input_wait import Fetched, FetchMeter, install, iterator_classes
 from gpuwatch.tensorflow.measures import Measures, Phase
@@ -104,7 +105,7 @@ class Monitor:
 
         Nor is the tracing of a function a step.
         """
-        return self.measures.training and get_ident() == self._thread and tf.executing_eagerly()
+        return self.measures.training and get_ident() == self._thread and tf.executing_eagerly() and self.measures.runs
 
     @contextlib.contextmanager
     def training(self, strategy: Any = None) -> Iterator[None]:  # noqa: ANN401
@@ -128,14 +129,15 @@ class Monitor:
             self.end()
 
     @_harmless
-    def begin(self, *, steps_are_batches: bool = False, **facts: object) -> bool:
+    def begin(self, *, call: Call | None = None, steps_are_batches: bool = False, **facts: object) -> bool:
         """A training begins. ``False``: it is not measured, since another thread trains.
 
         Args:
+            call: That the loop is in, where its end may come without a word.
             steps_are_batches: Each step takes one batch, so that batches tell how many steps an execution really made.
             facts: Labels that only the caller knows.
         """
-        if self.measures.training and self._thread != get_ident() and _lives(self._thread):
+        if self.measures.runs and self._thread != get_ident() and _lives(self._thread):
             _LOG.warning("gpuwatch measures one training at a time in a process: this one goes on without it")
             return False
         install(*iterator_classes())
@@ -149,7 +151,7 @@ class Monitor:
         self._finite, self._waited = True, 0.0
         # What functions that were traced here did meanwhile, when nobody measured, is no part of it.
         self._fetched = self.meter.read()
-        self.measures.training = True
+        self.measures.training, self.measures.call = True, None if self._around else call
         self._clock.enter("host")
         self._begun()
         return True
@@ -161,7 +163,7 @@ class Monitor:
             self.publish()
         elif self.measures.training and get_ident() == self._thread:
             self._clock.enter(None)
-            self.measures.training = False
+            self.measures.training, self.measures.call = False, None
             self.publish()
             self._ended()
 
@@ -193,6 +195,8 @@ class Monitor:
         if not self.measures.training or get_ident() != self._thread:
             return function(argument)
         clock, began = self._clock, self._now()
+        if began >= self._due and not self.measures.runs:
+            return function(argument)
         clock.enter_at(began, "compute")
         computed = clock.seconds["compute"]
         fetches = self.meter.open()
@@ -265,7 +269,13 @@ class Monitor:
     @_harmless
     def publish(self) -> None:
         """Bring the measures up to date."""
-        measures, fetched = self.measures, self.meter.read()
+        measures = self.measures
+        if measures.training and not measures.runs:
+            # It was left. What was done since is no part of it, and from what was fetched since nothing before can be told.
+            self._clock.abandon()
+            measures.steps += self._count_steps()
+            return
+        fetched = self.meter.read()
         self._clock.settle()
         waited = fetched.graph_seconds - self._fetched.graph_seconds
         # Only from what nobody has been told yet: a counter never falls.

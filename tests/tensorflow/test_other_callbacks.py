@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from gpuwatch.tensorflow import GpuWatchCallback, Monitor, process_monitor
+from gpuwatch.tensorflow.exposition import samples_of
 from gpuwatch.tensorflow.measures import Measures
 from tensorflow_trainings import BATCH, batches, model
 
@@ -68,6 +69,57 @@ def test_an_error_and_then_another_model() -> None:
         first.fit(batches(3), verbose=0, callbacks=[callback, Train("on_train_batch_end", fail)])
     second.fit(batches(3), verbose=0, callbacks=[callback])
     assert (left(first), left(second), monitor.measures.training) == (set(), set(), False)
+
+
+def interrupted(made: Any, monitor: Monitor) -> GpuWatchCallback:
+    """Ctrl-C between two steps, after the first of them."""
+    callback = GpuWatchCallback(monitor)
+
+    def interrupt(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        made.fit(batches(3), verbose=0, callbacks=[callback, Train("on_train_batch_end", interrupt)])
+    return callback
+
+
+def test_ctrl_c_between_two_steps(tmp_path: Path) -> None:
+    """Nobody tells a callback; the training is over all the same, and what the notebook does next is no part of it."""
+    made, clock = model(), [0.0]
+    monitor = Monitor(now=lambda: clock[0])
+    interrupted(made, monitor)
+    assert samples_of(monitor.measures)["gpuwatch_tensorflow_training"] == [("", {}, 0.0)]
+    clock[0] += 3600
+    made.save(tmp_path / "model.keras")
+    made.train_on_batch(*next(iter(batches(1))))
+    with monitor.validation(), monitor.checkpoint(), monitor.step():
+        clock[0] += 60
+    monitor.publish()
+    clock[0] += 60
+    made.fit(batches(3), verbose=0)
+    made.fit(batches(3), verbose=0, callbacks=[GpuWatchCallback(monitor)])
+    assert (monitor.measures.steps, left(made), sum(monitor.measures.phase_seconds.values())) == (1 + 3, set(), 0.0)
+
+
+def test_ctrl_c_and_then_a_training_in_another_thread() -> None:
+    """The thread that was interrupted lives, as that of a notebook, and hinders nobody."""
+    made, monitor = model(), Monitor()
+    interrupted(made, monitor)
+    thread = threading.Thread(target=lambda: model().fit(batches(3), verbose=0, callbacks=[GpuWatchCallback(monitor)]))
+    thread.start()
+    thread.join()
+    assert (monitor.measures.steps, monitor.measures.training) == (4, False)
+
+
+def test_a_fit_in_a_loop_of_ones_own() -> None:
+    """The loop goes on after it."""
+    monitor, told = Monitor(), []
+    with monitor.training():
+        model().fit(batches(3), verbose=0, callbacks=[GpuWatchCallback(monitor)])
+        told.append(monitor.measures.runs)
+        with monitor.step():
+            pass
+    assert (told, monitor.measures.runs, monitor.measures.steps) == ([True], False, 4)
 
 
 @pytest.mark.parametrize("shared", [True, False])
