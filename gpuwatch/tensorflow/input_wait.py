@@ -36,6 +36,8 @@ class Fetched(NamedTuple):
     """In which compiled functions stood still. What Python waits for it is told as it happens."""
     batches: int = 0
     examples: int = 0
+    is_known: bool = True
+    """How long they took. Otherwise the seconds say nothing."""
 
 
 class FetchMeter:
@@ -103,7 +105,8 @@ class FetchMeter:
         with tf.init_scope():
             seconds, batches, examples = (0.0, 0.0, 0.0) if self._totals is None else self._totals.numpy()
             seconds += self._before + (float(self._overlap.late_seconds()) if self._overlap else 0.0)
-        return Fetched(float(seconds), round(float(batches)) + self._batches, round(float(examples)) + self._examples)
+        known = self._overlap is None or self._overlap.is_known
+        return Fetched(float(seconds), round(float(batches)) + self._batches, round(float(examples)) + self._examples, known)
 
     def fetch(self, original: Callable[[], Any]) -> Any:  # noqa: ANN401
         """Fetch and count. An iterator of iterators counts once."""
@@ -156,7 +159,7 @@ class FetchMeter:
         """What the execution before this one waited beside its steps, when another begins."""
         if self._overlap is None or self._in_execution:
             return tf.zeros([], tf.float64)
-        self._in_execution = True
+        self._in_execution = self._overlap.traced = True
         owed = self._overlap.late_seconds()
         with tf.control_dependencies([owed]):
             self._overlap.clear()

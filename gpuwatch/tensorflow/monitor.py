@@ -277,7 +277,7 @@ class Monitor:
             return
         fetched = self.meter.read()
         self._clock.settle()
-        waited = fetched.graph_seconds - self._fetched.graph_seconds
+        waited = fetched.graph_seconds - self._fetched.graph_seconds if fetched.is_known else 0.0
         # Only from what nobody has been told yet: a counter never falls.
         for source in _STEPPING:
             given = min(waited, self._clock.seconds[source] - measures.phase_seconds[source])
@@ -286,8 +286,8 @@ class Monitor:
         measures.phase_seconds = dict(self._clock.seconds)
         steps = self._count_steps()
         self._steps_ever += steps
-        if self._steps_ever and not fetched.batches:
-            # No fetch was seen, though there were steps: their wait is not known, and is in the time of their computing.
+        if self._steps_ever and not (fetched.batches and fetched.is_known):
+            # There were steps, and how long they waited is not known, as where no fetch was seen. It is in the time of their computing.
             measures.phase_seconds.pop("input", None)
         batches = fetched.batches - self._fetched.batches
         measures.steps += batches if batches and self._steps_are_batches else steps

@@ -23,9 +23,12 @@ class Times:
         self._position = host_variable(tf.zeros([], tf.int64))
         self.values = host_variable(tf.zeros([size], tf.float64))
         """0 where nothing was written down."""
+        self.traced = False
+        """Something writes here."""
 
     def write(self) -> None:
         """Now, as an operation."""
+        self.traced = True
         # Never beyond the end, which would fail the step: what comes too often is only told wrong.
         place = tf.reshape(tf.minimum(self._position, self.values.shape[0] - 1), [1, 1])
         self.values.scatter_nd_update(place, tf.reshape(tf.timestamp(), [1]))
@@ -43,6 +46,13 @@ class Overlap:
     def __init__(self, steps: int) -> None:
         self.fetched = Times(steps)
         self.computed = Times(steps)
+        self.traced = False
+        """An execution was."""
+
+    @property
+    def is_known(self) -> bool:
+        """Keras before 3.7 does not show where its steps end: what an execution of several waits for cannot be told."""
+        return self.computed.traced or not self.traced
 
     def late_seconds(self) -> Any:  # noqa: ANN401
         """By how much fetches ended after the steps beside them, in the last execution: a tensor."""

@@ -53,6 +53,41 @@ def test_a_starved_training_waits_as_long_as_it_is_longer(compute: float, steps_
     assert input_per_step(starved) == pytest.approx(longer, rel=0.15)
 
 
+class Older(tf.keras.Sequential):  # type: ignore[misc]
+    """A model whose executions of several steps are as those of Keras before 3.7, or of Keras 2: nothing tells where a step ends."""
+
+    unrolled = True
+
+    def make_train_function(self, force: bool = False) -> Any:
+        """One program of the steps, one after the other or in a loop."""
+        if self.train_function is not None and not force:
+            return self.train_function
+
+        @tf.function
+        def train_function(iterator: Any) -> Any:
+            logs = self.train_step(next(iterator))
+            for _ in range(1, self.steps_per_execution) if self.unrolled else tf.range(1, self.steps_per_execution):
+                logs = self.train_step(next(iterator))
+            return logs
+
+        self.train_function = train_function
+        return train_function
+
+
+@pytest.mark.parametrize("unrolled", [True, False])
+def test_several_steps_whose_ends_cannot_be_seen(unrolled: bool) -> None:
+    """Their wait is not known, and not told; one step at a time it is."""
+    made = Older([tf.keras.layers.Dense(1)])
+    made.unrolled = unrolled
+    made.compile("sgd", "mse", steps_per_execution=4)
+    measures, _ = fitted(batches(12, 0.05), made)
+    assert (measures.steps, measures.examples, "input" in measures.phase_seconds) == (12, 12 * BATCH, False)
+    assert measures.phase_seconds["compute"] + measures.phase_seconds["compile"] > 12 * 0.05 * 0.8
+    made.compile("sgd", "mse")
+    measures, _ = fitted(batches(12, 0.05), made)
+    assert measures.phase_seconds["input"] > 0.3
+
+
 def test_a_parallel_producer_shortens_the_wait() -> None:
     """The same work of the producer, four at a time: the wait falls to half or less."""
     alone, _ = fitted(slow_rows(40, 0.06))
