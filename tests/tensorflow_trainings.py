@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 WIDTH, BATCH = 16, 8
+_KERAS = tuple(int(part) for part in getattr(tf.keras, "__version__", "2.16").split(".")[:2])
+SEVERAL_STEPS = pytest.mark.skipif(_KERAS < (3, 7), reason="this Keras does not show where one of several steps ends")
 
 
 def batches(count: int, seconds: float = 0.0) -> tf.data.Dataset:

@@ -59,7 +59,9 @@ def model_facts(model: Any) -> dict[str, str]:  # noqa: ANN401
 def steps_per_execution(model: Any) -> int:  # noqa: ANN401
     """How many steps one call of the train function makes; 1 where it cannot be read."""
     with contextlib.suppress(AttributeError, TypeError, ValueError):
-        return max(int(getattr(model, "steps_per_execution", None) or model._steps_per_execution), 1)  # noqa: SLF001 (Keras 2)
+        # With Keras 2 it is a variable, and one of several parts under a strategy.
+        told = getattr(model, "steps_per_execution", None) or model._steps_per_execution  # noqa: SLF001
+        return max(int(tf.convert_to_tensor(told)), 1)
     return 1
 
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 from gpuwatch.tensorflow import GpuWatchCallback, Monitor, process_monitor
 from gpuwatch.tensorflow.exposition import samples_of
 from gpuwatch.tensorflow.measures import Measures
-from tensorflow_trainings import BATCH, batches, model
+from tensorflow_trainings import BATCH, SEVERAL_STEPS, batches, model
 
 
 def fitted(dataset: Any, made: Any = None, *, callbacks: list[Any], **how: Any) -> Measures:
@@ -199,6 +199,7 @@ def test_weights_saved_in_another_thread(tmp_path: Path) -> None:
     assert measures.phase_seconds["checkpoint"] == 0
 
 
+@SEVERAL_STEPS
 def test_a_strategy_with_several_steps_in_an_execution() -> None:
     """It trains on, each step and example counts once, also where the last execution is shorter, and the wait is found.
 
