@@ -18,10 +18,10 @@ from prometheus_client import Gauge
 from daemon import wait_for
 from deploy.helm import MANIFESTS, Object, kind, objects, of_ci
 from deploy.test_scraping import scraping, series
-from end_to_end.test_prometheus import Prometheus
 from gpuwatch.tensorflow.endpoint import Endpoint
 from gpuwatch.tensorflow.exposition import registry_of
 from gpuwatch.tensorflow.measures import Measures
+from prometheus import Prometheus
 
 _SNAKE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 CONTAINERS = {"tensorflow": ("2222", "8888"), "istio-proxy": ("15090",), "download": ()}

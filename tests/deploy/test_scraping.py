@@ -13,6 +13,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,9 @@ import pytest
 import yaml
 
 from certificates import Authority
-from daemon import Daemon, free_port, start, wait_for, write_scenario
+from daemon import Daemon, start, wait_for, write_scenario
 from deploy.helm import MANIFESTS, Object, kind, objects, of_ci, only, refusal
-from end_to_end.test_prometheus import Prometheus
+from prometheus import Prometheus, prometheus
 
 NODE = """
 gpus: [{board: h100-sxm, count: 2, loads: [{kind: training}]}]
@@ -118,20 +119,9 @@ def agent(found: list[Object], folder: Path, secrets: Secrets) -> Iterator[Daemo
         yield daemon
 
 
-@contextlib.contextmanager
-def scraping(scrape: dict[str, Any], folder: Path) -> Iterator[Prometheus]:
+def scraping(scrape: dict[str, Any], folder: Path) -> AbstractContextManager[Prometheus]:
     """A real Prometheus with this scrape configuration."""
-    program, port, configuration = shutil.which("prometheus"), free_port(), folder / "prometheus.yml"
-    assert program, "Prometheus is not installed; scripts/install-missing gets it"
-    configuration.write_text(yaml.safe_dump({"scrape_configs": [scrape]}))
-    flags = [f"--config.file={configuration}", f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address=127.0.0.1:{port}"]
-    with (folder / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen([program, *flags], stdout=log, stderr=subprocess.STDOUT, cwd=folder)
-        try:
-            yield Prometheus(f"http://127.0.0.1:{port}")
-        finally:
-            process.terminate()
-            process.wait()
+    return prometheus(folder, yaml.safe_dump({"scrape_configs": [scrape]}))
 
 
 def series(server: Prometheus, expression: str) -> list[dict[str, str]]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon import Daemon, Seen, demo, free_port, wait_for, write_scenario
-from end_to_end.test_prometheus import Prometheus
+from daemon import Daemon, Seen, demo, wait_for, write_scenario
 from gpuwatch.agent import Agent
 from gpuwatch.config import load
 from gpuwatch.device.simulated.gpu import build_gpus
@@ -25,6 +22,7 @@ from gpuwatch.kube.sources import KubeSources
 from gpuwatch.metrics.exposition import Exposition
 from kube.apiserver import PODS, ScriptedServer, chunks
 from kube.cluster_node import ClusterNode, cgroup_of, cluster_node, tfjob_pod
+from prometheus import Prometheus, prometheus
 from serving import Running, serving
 
 INFO, ALLOCATED = "gpuwatch_job_gpu_info", "gpuwatch_job_gpu_allocated_seconds_total"
@@ -223,24 +221,6 @@ def body_of(node: str) -> str:
     )
 
 
-@contextlib.contextmanager
-def prometheus(folder: Path, daemons: list[Daemon]) -> Iterator[Prometheus]:
-    """A real server that scrapes them all."""
-    program = shutil.which("prometheus")
-    assert program, "Prometheus is not installed; scripts/install-missing gets it"
-    targets = ", ".join(f'"{daemon.url.removeprefix("http://")}"' for daemon in daemons)
-    configuration, port = folder / "prometheus.yml", free_port()
-    configuration.write_text(CONFIGURATION.format(targets=targets))
-    flags = [f"--config.file={configuration}", f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address=127.0.0.1:{port}"]
-    with (folder / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen([program, *flags], stdout=log, stderr=subprocess.STDOUT, cwd=folder)
-        try:
-            yield Prometheus(f"http://127.0.0.1:{port}")
-        finally:
-            process.terminate()
-            process.wait()
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """A TFJob over two simulated nodes, scraped by a Prometheus."""
@@ -251,7 +231,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
             daemons.append(stack.enter_context(demo(folder, body_of(node), f"node_name={node}", watch=False)))
         for daemon in daemons:
             wait_for(lambda daemon=daemon: daemon.look().ready, "a ready node")  # type: ignore[misc]
-        asked = stack.enter_context(prometheus(tmp_path_factory.mktemp("prometheus"), daemons))
+        targets = ", ".join(f'"{daemon.url.removeprefix("http://")}"' for daemon in daemons)
+        asked = stack.enter_context(prometheus(tmp_path_factory.mktemp("prometheus"), CONFIGURATION.format(targets=targets)))
         wait_for(lambda: len(results(asked, INFO)) == 5 and len(results(asked, "gpuwatch_gpu_utilization_ratio")) == 7, "all series")
         yield asked
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
-from daemon import ROOT, Daemon, demo, free_port, wait_for
+from daemon import ROOT, Daemon, demo, wait_for
 from gpuwatch.device.simulated import scenario_names
+from prometheus import Prometheus, prometheus
 
 NODE = """
 driver: "580.159.04"
@@ -39,62 +35,33 @@ MOMENTS = {
 """Seconds into a scenario: amid and after its faults. Elsewhere one moment shows all that is there."""
 
 
-class Prometheus:
-    """A server's HTTP API."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    def ask(self, path: str, **parameters: str) -> Any:
-        """The data of an answer; ``None`` while the server does not answer."""
-        with contextlib.suppress(httpx.TransportError):
-            answer = httpx.get(f"{self._url}/api/v1/{path}", params=parameters)
-            return answer.json()["data"] if answer.status_code == 200 else None
-        return None
-
-    def query(self, expression: str) -> dict[str, float]:
-        """Values of an instant query by the label ``gpu`` (empty where a series has none)."""
-        data = self.ask("query", query=expression)
-        return {one["metric"].get("gpu", ""): float(one["value"][1]) for one in data["result"]} if data else {}
-
-
 @pytest.fixture(scope="module")
-def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, Prometheus, Path]]:
-    """A daemon, the Prometheus that scrapes it every second, and that server's log."""
+def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, Prometheus]]:
+    """A daemon, and the Prometheus that scrapes it every second."""
     folder = tmp_path_factory.mktemp("prometheus")
-    port, log_path = free_port(), folder / "prometheus.log"
-    with demo(folder, NODE, "read.medium_interval=1s", watch=False) as daemon, log_path.open("wb") as log:
+    with demo(folder, NODE, "read.medium_interval=1s", watch=False) as daemon:
         wait_for(lambda: daemon.look().ready, "a ready node")
-        configuration = folder / "prometheus.yml"
-        configuration.write_text(CONFIGURATION.format(target=daemon.url.removeprefix("http://")))
-        program = shutil.which("prometheus")
-        assert program, "Prometheus is not installed; scripts/install-missing gets it"
-        flags = [f"--config.file={configuration}", f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address=127.0.0.1:{port}"]
-        process = subprocess.Popen([program, *flags, "--log.level=debug"], stdout=log, stderr=subprocess.STDOUT, cwd=folder)
-        try:
-            server = Prometheus(f"http://127.0.0.1:{port}")
+        configuration = CONFIGURATION.format(target=daemon.url.removeprefix("http://"))
+        with prometheus(folder, configuration, "--log.level=debug") as server:
             wait_for(lambda: server.query("sum_over_time(up[1m])").get("", 0) >= 3, "three scrapes")
-            yield daemon, server, log_path
-        finally:
-            process.terminate()
-            process.wait()
+            yield daemon, server
 
 
-def test_every_scrape_is_good(scraped: tuple[Daemon, Prometheus, Path]) -> None:
+def test_every_scrape_is_good(scraped: tuple[Daemon, Prometheus]) -> None:
     """Prometheus finds the target up in each scrape, and its log knows of no duplicate, rejected or unparsable sample."""
-    _, server, log_path = scraped
+    _, server = scraped
     assert server.query("min_over_time(up[1m])") == {"": 1.0}
     [target] = server.ask("targets")["activeTargets"]
     assert (target["health"], target["lastError"]) == ("up", "")
-    log = log_path.read_text()
+    log = server.log.read_text()
     assert "level=warn" not in log.replace("component=tsdb", ""), log
     for trouble in ("level=error", "duplicate", "out-of-order", "out of order", "append failed", "Scrape failed"):
         assert trouble not in log, log
 
 
-def test_series_arrive_as_they_are_served(scraped: tuple[Daemon, Prometheus, Path]) -> None:
+def test_series_arrive_as_they_are_served(scraped: tuple[Daemon, Prometheus]) -> None:
     """All series of a scrape are stored, under the labels the daemon gave them."""
-    daemon, server, _ = scraped
+    daemon, server = scraped
     served = daemon.look()
     assert server.query("gpuwatch_gpu_up") == {"0": 1.0, "1": 1.0, "2": 1.0, "3": 1.0}
     assert server.query("scrape_samples_scraped") == server.query("scrape_samples_post_metric_relabeling")
@@ -105,9 +72,9 @@ def test_series_arrive_as_they_are_served(scraped: tuple[Daemon, Prometheus, Pat
     assert stored == {"simulated-node"}
 
 
-def test_counters_have_rates(scraped: tuple[Daemon, Prometheus, Path]) -> None:
+def test_counters_have_rates(scraped: tuple[Daemon, Prometheus]) -> None:
     """A rate of busy seconds is the share of time a GPU worked, one of joules its power, as the documents say."""
-    _, server, _ = scraped
+    _, server = scraped
     busy = server.query("rate(gpuwatch_gpu_busy_seconds_total[1m])")
     watts = server.query("rate(gpuwatch_gpu_energy_joules_total[1m])")
     assert busy["3"] == 0.0
@@ -115,9 +82,9 @@ def test_counters_have_rates(scraped: tuple[Daemon, Prometheus, Path]) -> None:
     assert watts["0"] > watts["3"] > 0.0
 
 
-def test_metadata_is_known(scraped: tuple[Daemon, Prometheus, Path]) -> None:
+def test_metadata_is_known(scraped: tuple[Daemon, Prometheus]) -> None:
     """Prometheus knows type and help of each metric that was scraped."""
-    daemon, server, _ = scraped
+    daemon, server = scraped
     told = server.ask("metadata")
     for name in {name for name, _ in daemon.look().samples if name.startswith("gpuwatch_")}:
         [metadata] = told[name.removesuffix("_total")]  # OpenMetrics, which Prometheus asks for, names the family of a counter
