@@ -1,7 +1,8 @@
 """The schema of the chart's values (``values.schema.json``): an unknown key or a wrong type is refused before anything is made.
 
 What is handed on to Kubernetes as it is (tolerations, resources, volumes) is typed only as far as a list or a mapping; the API server
-checks the rest.
+checks the rest. What the templates cannot do without is required: a key with nothing behind it takes away its default, and a message that
+names it is better than one of a template.
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ _PROBE: Final[Schema] = section(
         for name in ("periodSeconds", "failureThreshold", "timeoutSeconds", "initialDelaySeconds", "successThreshold")
     }
 )
+_NEEDED: Final = (
+    *("config", "image", "driver", "kernelLog", "web", "gpuNodes", "probes", "serviceAccount", "rbac", "service", "monitor"),
+    *("tensorflowMonitor", "prometheusRule", "dashboards", "networkPolicy"),
+)
 _NODE_LABEL: Final[Schema] = section(
     {"key": _TEXT, "operator": {"enum": ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]}, "values": _TEXTS},
     required=["key", "operator"],
@@ -63,7 +68,7 @@ def values_schema() -> str:
         "$schema": "http://json-schema.org/draft-07/schema#",
         "$comment": "Made by `gpuwatch generate` from gpuwatch/chart and the settings: change those, not this file.",
         "title": "Values of the chart gpuwatch",
-        **section(values),
+        **section(values, required=_NEEDED),
     }
     return json.dumps(schema, indent=2) + "\n"
 
@@ -99,7 +104,7 @@ def _placing() -> Schema:
         "terminationGracePeriodSeconds": _COUNT,
         "minReadySeconds": _COUNT,
         "resources": section({"requests": _OPEN, "limits": _OPEN, "claims": _OBJECTS}),
-        "probes": section(dict.fromkeys(("startup", "liveness", "readiness"), _PROBE)),
+        "probes": section(dict.fromkeys(probes := ("startup", "liveness", "readiness"), _PROBE), required=probes),
     }
 
 
@@ -109,13 +114,14 @@ def _running() -> Schema:
         "driver": section({"runtime": _SWITCH, "hostPath": _ABSOLUTE, "libraryPath": _TEXT}),
         "hostPID": _SWITCH,
         "hostProc": _SWITCH,
-        "kernelLog": section({"enabled": _SWITCH}),
+        "kernelLog": section({"enabled": _SWITCH}, required=["enabled"]),
         "privileged": _SWITCH,
         "hostNetwork": _SWITCH,
         "web": section(
-            {"tls": _web_tls(), "basicAuth": section({"users": _OPEN | {"additionalProperties": _BCRYPT}}), "existingSecret": _TEXT}
+            {"tls": _web_tls(), "basicAuth": section({"users": _OPEN | {"additionalProperties": _BCRYPT}}), "existingSecret": _TEXT},
+            required=["tls", "basicAuth"],
         ),
-        "serviceAccount": section({"create": _SWITCH, "name": _TEXT, "annotations": _TEXT_MAP}),
+        "serviceAccount": section({"create": _SWITCH, "name": _TEXT, "annotations": _TEXT_MAP}, required=["create"]),
         "rbac": section({"create": _SWITCH}),
         "podLabels": _LABELS,
         "podAnnotations": _POD_ANNOTATIONS,
@@ -135,7 +141,8 @@ def _web_tls() -> Schema:
             "secretName": _TEXT,
             "clientAuthType": {"enum": ["NoClientCert", "VerifyClientCertIfGiven", "RequireAndVerifyClientCert"]},
             "minVersion": {"enum": ["TLS12", "TLS13"]},
-        }
+        },
+        required=["enabled", "clientAuthType"],
     )
 
 
@@ -158,10 +165,12 @@ def _watching() -> Schema:
         ),
         "dashboards": section(
             {"enabled": _SWITCH, "labels": _LABELS, "annotations": _TEXT_MAP}
-            | dict.fromkeys(("namespace", "label", "labelValue", "folder", "folderAnnotation"), _TEXT)
+            | dict.fromkeys(("namespace", "label", "labelValue", "folder", "folderAnnotation"), _TEXT),
+            required=["label", "folderAnnotation"],
         ),
         "networkPolicy": section(
-            {"enabled": _SWITCH, "from": _OBJECTS, "egress": section({"enabled": _SWITCH, "ports": {"type": "array", "items": _PORT}})}
+            {"enabled": _SWITCH, "from": _OBJECTS, "egress": section({"enabled": _SWITCH, "ports": {"type": "array", "items": _PORT}})},
+            required=["egress"],
         ),
     }
 
@@ -200,5 +209,6 @@ def _tensorflow_monitor() -> Schema:
             "sampleLimit": _COUNT,
             "relabelings": _OBJECTS,
             "metricRelabelings": _OBJECTS,
-        }
+        },
+        required=["podLabel"],
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
-from deploy.helm import CHART, CI, HELMS, container_of, given, objects, of_ci, only, refusal
+from deploy.helm import CHART, CI, HELMS, container_of, given, objects, of_ci, only, refusal, run
 from gpuwatch.chart.config_schema import FROM_ELSEWHERE
 from gpuwatch.config import ConfigError, Settings, load
 from gpuwatch.setting import keys_of
@@ -200,7 +202,13 @@ def test_the_schema_is_one() -> None:
     """The schema is valid by its own draft, and the defaults and all values files are valid by it."""
     jsonschema.Draft7Validator.check_schema(SCHEMA)
     for path in (CHART / "values.yaml", *CI.values()):
-        jsonschema.validate(yaml.safe_load(path.read_text()), SCHEMA)
+        jsonschema.validate(_over(VALUES, yaml.safe_load(path.read_text())), SCHEMA)
+
+
+def _over(defaults: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """As helm lays values over the defaults."""
+    both = {key: _over(defaults[key], own[key]) for key in own.keys() & defaults.keys() if isinstance(defaults[key], dict)}
+    return defaults | own | both
 
 
 def test_defaults_and_schema_have_the_same_keys() -> None:
@@ -260,3 +268,31 @@ def test_the_web_secret_follows_the_values(tmp_path: Path) -> None:
     assert volume["secret"]["secretName"] == "mine"
     assert container_of(own)["livenessProbe"]["httpGet"]["scheme"] == "HTTPS"
     assert rendered(own, tmp_path).server.web_config_file == "/etc/gpuwatch-web/web-config.yml"
+
+
+def _paths(values: dict[str, Any], *above: str) -> Iterator[tuple[str, ...]]:
+    for key, value in values.items():
+        yield *above, key
+        if isinstance(value, dict):
+            yield from _paths(value, *above, key)
+
+
+def test_a_key_with_nothing_behind_it(tmp_path: Path) -> None:
+    """As where somebody comments out what was below it: it is taken for empty, or refused with its name; no template stumbles over it."""
+    switched_on = {name: {"enabled": True} for name in ("monitor", "tensorflowMonitor", "prometheusRule", "dashboards", "networkPolicy")}
+    paths = list(_paths(VALUES))
+
+    def complaint(path: tuple[str, ...]) -> str:
+        values: dict[str, Any] = copy.deepcopy(switched_on)
+        section = values
+        for key in path[:-1]:
+            section = section.setdefault(key, {})
+        section[path[-1]] = None
+        file = tmp_path / f"{paths.index(path)}.yaml"
+        file.write_text(yaml.safe_dump(values))
+        return run("helm4", "template", "gpuwatch", CHART, "--values", file).stderr
+
+    with ThreadPoolExecutor() as pool:
+        found = dict(zip(paths, pool.map(complaint, paths), strict=True))
+    assert {path: text for path, text in found.items() if text and f"missing property '{path[-1]}'" not in text} == {}
+    assert found["affinity",] == found["prometheusRule", "disabled"] == ""

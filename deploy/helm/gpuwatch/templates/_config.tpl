@@ -77,10 +77,10 @@
 {{- if and (dig "read" "kernel_log" "" .Values.config) (not .Values.kernelLog.enabled) (not .Values.privileged) (not .Values.extraVolumeMounts) -}}
 {{- fail "config.read.kernel_log is set: it needs kernelLog.enabled" -}}
 {{- end -}}
-{{- if .Values.securityContext.privileged -}}
+{{- if (.Values.securityContext).privileged -}}
 {{- fail "securityContext.privileged is true: set privileged, on which the other rights depend" -}}
 {{- end -}}
-{{- if and .Values.privileged (hasKey .Values.securityContext "allowPrivilegeEscalation") (not .Values.securityContext.allowPrivilegeEscalation) -}}
+{{- if and .Values.privileged (hasKey (default dict .Values.securityContext) "allowPrivilegeEscalation") (not .Values.securityContext.allowPrivilegeEscalation) -}}
 {{- fail "securityContext.allowPrivilegeEscalation is false, and privileged is true: Kubernetes refuses the two together" -}}
 {{- end -}}
 {{- if and .Values.web.tls.enabled (not .Values.web.tls.secretName) (not .Values.web.existingSecret) -}}

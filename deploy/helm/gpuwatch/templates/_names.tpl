@@ -59,7 +59,7 @@ app.kubernetes.io/component: agent
 
 {{- define "gpuwatch.pullSecrets" -}}
 {{- $secrets := list -}}
-{{- range concat .Values.imagePullSecrets (default list (.Values.global).imagePullSecrets) -}}
+{{- range concat (default list .Values.imagePullSecrets) (default list (.Values.global).imagePullSecrets) -}}
 {{- $secrets = append $secrets (ternary . (dict "name" .) (kindIs "map" .)) -}}
 {{- end -}}
 {{- with $secrets }}{{ toYaml (uniq .) }}{{ end -}}

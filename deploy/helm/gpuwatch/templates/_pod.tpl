@@ -29,7 +29,7 @@
 {{- end -}}
 
 {{- define "gpuwatch.affinity" -}}
-{{- $made := deepCopy .Values.affinity -}}
+{{- $made := deepCopy (default dict .Values.affinity) -}}
 {{- if and .Values.gpuNodes.anyOf (not $made.nodeAffinity) -}}
 {{- $terms := list -}}
 {{- range .Values.gpuNodes.anyOf }}{{ $terms = append $terms (dict "matchExpressions" (list .)) }}{{ end -}}

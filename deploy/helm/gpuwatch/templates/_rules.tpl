@@ -34,7 +34,9 @@
 {{- $known := list -}}
 {{- range $pack.groups }}{{ range .rules }}{{ if .alert }}{{ $known = append $known .alert }}{{ end }}{{ end }}{{ end -}}
 {{- $own := .Values.prometheusRule -}}
-{{- range concat $own.disabled (keys $own.severity | sortAlpha) -}}
+{{- $disabled := default list $own.disabled -}}
+{{- $severity := default dict $own.severity -}}
+{{- range concat $disabled (keys $severity | sortAlpha) -}}
 {{- if not (has . $known) -}}
 {{- fail (printf "prometheusRule: there is no alert %q; expected one of: %s" . ($known | uniq | sortAlpha | join ", ")) -}}
 {{- end -}}
@@ -43,7 +45,7 @@
 {{- range $pack.groups -}}
 {{- $rules := list -}}
 {{- range .rules -}}
-{{- if not (has .alert $own.disabled) -}}
+{{- if not (has .alert $disabled) -}}
 {{- $rule := dict -}}
 {{- range $field, $value := . -}}
 {{- if kindIs "map" $value -}}
@@ -56,10 +58,10 @@
 {{- end -}}
 {{- if .alert -}}
 {{- range $key, $text := $own.alertLabels }}{{ $_ := set $rule.labels $key $text }}{{ end -}}
-{{- if hasKey $own.severity .alert -}}
+{{- if hasKey $severity .alert -}}
 {{- /* Two tiers of one severity would be one alert to Alertmanager, which ends when either does. */ -}}
 {{- if gt (sub (len $known) (len (without $known .alert))) 1 }}{{ $_ := set $rule.labels "tier" .labels.severity }}{{ end -}}
-{{- $_ := set $rule.labels "severity" (index $own.severity .alert) -}}
+{{- $_ := set $rule.labels "severity" (index $severity .alert) -}}
 {{- end -}}
 {{- end -}}
 {{- $rules = append $rules $rule -}}
