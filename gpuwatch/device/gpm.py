@@ -2,6 +2,10 @@
 
 A sample costs 0.06 to 0.2 ms and the metrics between two samples 1.8 ms of processor time (H200), so GPM belongs to the medium tier.
 That loses nothing: the metrics are means over the time between the samples, and a longer mean covers more of what happened between scrapes.
+
+The driver's counters can be out of order. Of five pairs of H200 one was seen (driver 580.159.04) whose counters had counted twice and ran
+backwards in every second interval, in which the driver then divides by nearly 2^64: multiprocessors at 98 % work were 0.00002 % active, and
+in the other intervals all was twice too high. Such an interval gives a GPU away that is busy at the same time.
 """
 
 from __future__ import annotations
@@ -29,6 +33,10 @@ _MEBIBYTE = 1 << 20
 _ROUNDING_PERCENT = 1.0
 """The driver's division can end a little above 100."""
 _MAX_MIB_PER_SECOND = 1e8
+_LEAST_SHARE = 1e-4
+"""Of the utilization. A kernel that runs keeps a multiprocessor of some 150 active: a hundred times this."""
+_DOUBTED_READS = 360
+"""An hour. Neighbours of an impossible interval cannot be told from sound ones, nor can those of an idle GPU."""
 
 
 class Gpm:
@@ -41,9 +49,18 @@ class Gpm:
         self._samples: list[Any] = []
         self._turn = 0
         self._taken = 0
+        self._doubted_reads = 0
+        self._utilization: list[float] = []
+        """In the passes since the last read."""
+
+    def saw(self, utilization_ratio: float | None) -> None:
+        """How busy the whole GPU was in a pass between two reads."""
+        if utilization_ratio is not None:
+            self._utilization.append(utilization_ratio)
 
     def read(self) -> Activity | None:
-        """Activity since the previous call; ``None`` the first time, where the board has no GPM, and when a sample failed."""
+        """Activity since the previous call; ``None`` the first time, without GPM, when a sample failed, and while it is not believed."""
+        busy, self._utilization = min(self._utilization, default=0.0) if len(self._utilization) > 1 else 0.0, []
         if not self._allocate():
             return None
         newer, older = self._samples[self._turn], self._samples[1 - self._turn]
@@ -55,12 +72,14 @@ class Gpm:
         if self._taken < len(self._samples):
             return None
         metrics = self._calls.ask_driver("gpm_metrics", older, newer, self._ids)
-        return None if metrics is None else self._activity(metrics)
+        return None if metrics is None else self._believed(self._activity(metrics), busy)
 
     @property
     def refused(self) -> bool:
-        """True once the board, or a driver before 520, is known not to answer for the whole GPU."""
-        return any(self._calls.refuses(call) for call in ("nvmlGpmSampleAlloc", "nvmlGpmSampleGet", "gpm_metrics"))
+        """True once the board, or a driver before 520, is known not to answer for the whole GPU, or is not believed."""
+        return self._doubted_reads > 0 or any(
+            self._calls.refuses(call) for call in ("nvmlGpmSampleAlloc", "nvmlGpmSampleGet", "gpm_metrics")
+        )
 
     def close(self) -> None:
         """Free both samples (56 MIG instances would leak otherwise); the next read starts anew."""
@@ -69,6 +88,14 @@ class Gpm:
                 self._calls.ask_driver("nvmlGpmSampleFree", sample)
         self._samples.clear()
         self._taken = 0
+
+    def _believed(self, activity: Activity, busy: float) -> Activity | None:
+        """The activity, unless it or one shortly before it cannot be. ``busy``: the GPU was at least that in the same time."""
+        self._doubted_reads = max(self._doubted_reads - 1, 0)
+        if activity.sm_active_ratio is not None and activity.sm_active_ratio < busy * _LEAST_SHARE:
+            self._calls.rejected["gpm"] += 1
+            self._doubted_reads = _DOUBTED_READS
+        return None if self._doubted_reads else activity
 
     def _allocate(self) -> bool:
         """True when both samples exist. A board that refuses samples is not asked for them again."""

@@ -126,6 +126,7 @@ class GpuThread:
             self._go_down(fault)
             return
         self._processes = fast.processes or ()
+        self._gpm.saw(fast.utilization_ratio)
         durations = {"fast": self._clock() - passed}
         if identity is not None:
             durations["static"] = static_seconds

@@ -53,6 +53,30 @@ def test_a_failed_sample_starts_anew(code: int) -> None:
     assert [read_later(pipeline, gpm) is None for _ in range(3)] == [True, False, False]
 
 
+def test_counters_that_run_backwards() -> None:
+    """A busy GPU whose multiprocessors did next to nothing: the driver's counters are not believed, nor its other answers of that hour."""
+    pipeline = Pipeline(H200)
+    gpm = gpm_of(pipeline)
+    gpm.read()
+
+    def told(sm_percent: float, *utilization: float) -> bool:
+        for ratio in utilization:
+            gpm.saw(ratio)
+        pipeline.driver.answer("gpm_metrics", lambda *_: {2: sm_percent, 5: sm_percent, 10: 40.4, 20: 1.0})
+        return read_later(pipeline, gpm) is not None
+
+    assert told(35.03, 0.98, 0.99)
+    assert told(0.2, 0.19, 0.19), "small kernels one after the other"
+    assert told(4.2e-6, 0.0, 0.99), "it was idle for a part of the time"
+    assert told(0.0, 0.0, 0.0)
+    assert told(4.2e-6), "nobody knows how busy it was"
+    assert not gpm.refused
+    assert not told(4.2e-6, 0.98, 0.99)
+    assert gpm.refused, "what GPM told too is asked for otherwise"
+    assert not any(told(35.03, 0.98, 0.99) for _ in range(359))
+    assert (told(35.03, 0.98, 0.99), gpm.refused) == (True, False)
+
+
 def test_a_board_without_gpm_allocates_once() -> None:
     """A board that refuses samples is not asked for them again."""
     pipeline = Pipeline("gpus: [{board: t4}]\n")
