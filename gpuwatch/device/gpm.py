@@ -3,14 +3,16 @@
 A sample costs 0.06 to 0.2 ms and the metrics between two samples 1.8 ms of processor time (H200), so GPM belongs to the medium tier.
 That loses nothing: the metrics are means over the time between the samples, and a longer mean covers more of what happened between scrapes.
 
-The driver's counters can be out of order. Of five pairs of H200 one was seen (driver 580.159.04) whose counters had counted twice and ran
+The driver's counters can be out of order. Of four pairs of H200 one was seen (driver 580.159.04) whose counters had counted twice and ran
 backwards in every second interval, in which the driver then divides by nearly 2^64: multiprocessors at 98 % work were 0.00002 % active, and
-in the other intervals all was twice too high. Such an interval gives a GPU away that is busy at the same time.
+in the other intervals all was twice too high. A single such interval proves nothing: a GPU that copies all the time is 100 % utilised
+without its multiprocessors, and a small kernel now and then looks the same. Their turns do.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from typing import Any
 
 from gpuwatch.device.calls import Calls, GpuLost
@@ -33,10 +35,12 @@ _MEBIBYTE = 1 << 20
 _ROUNDING_PERCENT = 1.0
 """The driver's division can end a little above 100."""
 _MAX_MIB_PER_SECOND = 1e8
-_LEAST_SHARE = 1e-4
-"""Of the utilization. A kernel that runs keeps a multiprocessor of some 150 active: a hundred times this."""
+_BACKWARDS, _FORWARDS = 1e-6, 1e-4
+"""SM active is below the one where all that a GPU does in a minute is divided by 2^64, and above the other where a kernel runs on."""
+_BUSY = 0.1
+_TURNS = 4
 _DOUBTED_READS = 360
-"""An hour. Neighbours of an impossible interval cannot be told from sound ones, nor can those of an idle GPU."""
+"""An hour. The other intervals cannot be told from sound ones, nor can those of an idle GPU."""
 
 
 class Gpm:
@@ -50,6 +54,8 @@ class Gpm:
         self._turn = 0
         self._taken = 0
         self._doubted_reads = 0
+        self._backwards: deque[bool | None] = deque(maxlen=_TURNS)
+        """Whether the counters seem to have run backwards in the last intervals; ``None``: it cannot be told."""
         self._utilization: list[float] = []
         """In the passes since the last read."""
 
@@ -90,9 +96,12 @@ class Gpm:
         self._taken = 0
 
     def _believed(self, activity: Activity, busy: float) -> Activity | None:
-        """The activity, unless it or one shortly before it cannot be. ``busy``: the GPU was at least that in the same time."""
+        """The activity, unless the counters run backwards by turns, or did. ``busy``: the GPU was at least that in the same time."""
         self._doubted_reads = max(self._doubted_reads - 1, 0)
-        if activity.sm_active_ratio is not None and activity.sm_active_ratio < busy * _LEAST_SHARE:
+        active = activity.sm_active_ratio or 0.0
+        told = busy >= _BUSY and (0 < active < _BACKWARDS or active > _FORWARDS)
+        self._backwards.append(active < _BACKWARDS if told else None)
+        if list(self._backwards) in ([True, False] * 2, [False, True] * 2):
             self._calls.rejected["gpm"] += 1
             self._doubted_reads = _DOUBTED_READS
         return None if self._doubted_reads else activity

@@ -54,7 +54,7 @@ def test_a_failed_sample_starts_anew(code: int) -> None:
 
 
 def test_counters_that_run_backwards() -> None:
-    """A busy GPU whose multiprocessors did next to nothing: the driver's counters are not believed, nor its other answers of that hour."""
+    """A busy GPU whose multiprocessors do next to nothing in every second interval: none of its counters is believed for an hour."""
     pipeline = Pipeline(H200)
     gpm = gpm_of(pipeline)
     gpm.read()
@@ -65,16 +65,39 @@ def test_counters_that_run_backwards() -> None:
         pipeline.driver.answer("gpm_metrics", lambda *_: {2: sm_percent, 5: sm_percent, 10: 40.4, 20: 1.0})
         return read_later(pipeline, gpm) is not None
 
-    assert told(35.03, 0.98, 0.99)
-    assert told(0.2, 0.19, 0.19), "small kernels one after the other"
-    assert told(4.2e-6, 0.0, 0.99), "it was idle for a part of the time"
-    assert told(0.0, 0.0, 0.0)
-    assert told(4.2e-6), "nobody knows how busy it was"
-    assert not gpm.refused
-    assert not told(4.2e-6, 0.98, 0.99)
+    busy = (0.98, 0.99)
+    backwards, forwards = (4.2e-6, *busy), (35.03, *busy)
+    assert [told(*one) for one in (backwards, forwards, backwards)] == [True] * 3, "not yet proven"
+    assert not told(*forwards)
     assert gpm.refused, "what GPM told too is asked for otherwise"
-    assert not any(told(35.03, 0.98, 0.99) for _ in range(359))
-    assert (told(35.03, 0.98, 0.99), gpm.refused) == (True, False)
+    assert not any(told(*forwards) for _ in range(359))
+    assert (told(*forwards), gpm.refused) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "intervals",
+    [
+        pytest.param([(0.0, 1.0, 1.0)] * 6, id="copies"),
+        pytest.param([(4.2e-6, 1.0, 1.0)] * 6, id="copies and a small kernel now and then"),
+        pytest.param([(0.0, 1.0, 1.0), (60.0, 1.0, 1.0)] * 3, id="copies and kernels by turns"),
+        pytest.param([(0.76, 1.0, 1.0)] * 6, id="one thread"),
+        pytest.param([(0.0103, 0.08, 0.08)] * 6, id="small kernels one after the other"),
+        pytest.param([(4.2e-6, 0.0, 1.0), (60.0, 1.0, 1.0)] * 3, id="idle for a part of the time, by turns"),
+        pytest.param([(4.2e-6,), (60.0,)] * 3, id="nobody knows how busy"),
+    ],
+)
+def test_strange_work_is_believed(intervals: list[tuple[float, ...]]) -> None:
+    """What a GPU does that is utilised without, or nearly without, its multiprocessors: as seen on an H200."""
+    pipeline = Pipeline(H200)
+    gpm = gpm_of(pipeline)
+    gpm.read()
+    for sm_percent, *utilization in intervals:
+        for ratio in utilization:
+            gpm.saw(ratio)
+        pipeline.driver.answer("gpm_metrics", {2: sm_percent})
+        activity = read_later(pipeline, gpm)
+        assert activity is not None
+        assert activity.sm_active_ratio == sm_percent / 100
 
 
 def test_a_board_without_gpm_allocates_once() -> None:
