@@ -93,7 +93,8 @@ class Gpm:
             with contextlib.suppress(GpuLost):  # a sample is the library's memory: it is freed whatever the GPU does
                 self._calls.ask_driver("nvmlGpmSampleFree", sample)
         self._samples.clear()
-        self._taken = 0
+        self._backwards.clear()
+        self._taken = self._doubted_reads = 0
 
     def _believed(self, activity: Activity, busy: float) -> Activity | None:
         """The activity, unless the counters run backwards by turns, or did. ``busy``: the GPU was at least that in the same time."""

@@ -1,7 +1,7 @@
 """Watches the training loops of a process: what each second went into, how long a step takes, what TensorFlow was told to use.
 
-All of it is called by the thread that trains. It never raises into the training, and costs it a few microseconds a step; what costs more,
-as reading counters back from TensorFlow, is done once a second.
+All of it is called by the thread that trains. It never raises into the training, and costs a step of Keras some forty microseconds; what
+costs more, as reading counters back from TensorFlow, is done once a second.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Monitor:
 
         Nor is the tracing of a function a step.
         """
-        return self.measures.training and get_ident() == self._thread and tf.executing_eagerly() and self.measures.runs
+        return get_ident() == self._thread and tf.executing_eagerly() and self.measures.runs
 
     @contextlib.contextmanager
     def training(self, strategy: Any = None) -> Iterator[None]:  # noqa: ANN401

@@ -72,6 +72,10 @@ def test_counters_that_run_backwards() -> None:
     assert gpm.refused, "what GPM told too is asked for otherwise"
     assert not any(told(*forwards) for _ in range(359))
     assert (told(*forwards), gpm.refused) == (True, False)
+    assert not all(told(*one) for one in [backwards, forwards] * 2)
+    gpm.close()
+    gpm.read()
+    assert (told(*forwards), gpm.refused) == (True, False), "a reset, or another board, begins anew"
 
 
 @pytest.mark.parametrize(
