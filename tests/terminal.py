@@ -21,7 +21,12 @@ import pyte
 
 ROOT = Path(__file__).parents[1]
 PATIENCE_SECONDS = 60.0
-_TAKE_TERMINAL = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.executable, sys.argv[1:])"
+_TAKE_TERMINAL = """
+import fcntl, os, signal, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # which a shell that started the tests in the background had ignored
+os.execv(sys.executable, sys.argv[1:])
+"""
 
 
 @dataclass(slots=True)
