@@ -48,6 +48,7 @@ _NEEDED: Final = (
     *("config", "image", "driver", "kernelLog", "web", "gpuNodes", "probes", "serviceAccount", "rbac", "service", "monitor"),
     *("tensorflowMonitor", "prometheusRule", "dashboards", "networkPolicy"),
 )
+_PROBES: Final = ("startup", "liveness", "readiness")
 _NODE_LABEL: Final[Schema] = section(
     {"key": _TEXT, "operator": {"enum": ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]}, "values": _TEXTS},
     required=["key", "operator"],
@@ -104,7 +105,7 @@ def _placing() -> Schema:
         "terminationGracePeriodSeconds": _COUNT,
         "minReadySeconds": _COUNT,
         "resources": section({"requests": _OPEN, "limits": _OPEN, "claims": _OBJECTS}),
-        "probes": section(dict.fromkeys(probes := ("startup", "liveness", "readiness"), _PROBE), required=probes),
+        "probes": section(dict.fromkeys(_PROBES, _PROBE), required=_PROBES),
     }
 
 

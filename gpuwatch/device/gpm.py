@@ -66,7 +66,7 @@ class Gpm:
 
     def read(self) -> Activity | None:
         """Activity since the previous call; ``None`` the first time, without GPM, when a sample failed, and while it is not believed."""
-        busy, self._utilization = min(self._utilization, default=0.0) if len(self._utilization) > 1 else 0.0, []
+        busy = self._least_utilization()
         if not self._allocate():
             return None
         newer, older = self._samples[self._turn], self._samples[1 - self._turn]
@@ -95,6 +95,11 @@ class Gpm:
         self._samples.clear()
         self._backwards.clear()
         self._taken = self._doubted_reads = 0
+
+    def _least_utilization(self) -> float:
+        """Of the passes since the last read; 0 where one alone, or none, says too little."""
+        seen, self._utilization = self._utilization, []
+        return min(seen) if len(seen) > 1 else 0.0
 
     def _believed(self, activity: Activity, busy: float) -> Activity | None:
         """The activity, unless the counters run backwards by turns, or did. ``busy``: the GPU was at least that in the same time."""

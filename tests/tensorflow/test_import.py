@@ -1,4 +1,4 @@
-"""What is loaded when, in processes of their own."""
+"""What is loaded when, and what TensorFlow lets be set only once, in processes of their own."""
 
 from __future__ import annotations
 
@@ -53,3 +53,29 @@ def test_an_unknown_name() -> None:
     """As of any module."""
     done = run("import gpuwatch.tensorflow as t\nt.callbacks")
     assert "module 'gpuwatch.tensorflow' has no attribute 'callbacks'" in done.stderr
+
+
+def test_a_monitor_that_is_only_made() -> None:
+    """TensorFlow still takes its settings, which it does before its first tensor only: strategies of many workers need that too."""
+    program = (
+        "import tensorflow as tf; from gpuwatch.tensorflow import process_monitor; process_monitor(); "
+        "cpu = tf.config.list_physical_devices('CPU')[0]; "
+        "tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2); "
+        "print(len(tf.config.list_logical_devices('CPU')))"
+    )
+    done = run(program)
+    assert (done.stdout, done.returncode) == ("2\n", 0), done.stderr
+
+
+def test_without_eager_execution_nothing_is_measured() -> None:
+    """Sessions of TensorFlow 1 train on, with one warning."""
+    program = (
+        "import tensorflow as tf; tf.compat.v1.disable_eager_execution(); from gpuwatch.tensorflow import process_monitor\n"
+        "monitor = process_monitor(); total = tf.constant(2) * 3\n"
+        "with tf.compat.v1.Session() as session, monitor.training():\n"
+        "    with monitor.step(): print(session.run(total))\n"
+        "    with monitor.validation(), monitor.checkpoint(): pass\n"
+    )
+    done = run(program)
+    assert (done.stdout, done.returncode) == ("6\n", 0), done.stderr
+    assert done.stderr.count("gpuwatch cannot measure") == 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -196,32 +194,6 @@ def test_losses() -> None:
     for value in (1.0, nan, nan, 1.0, -infinite, infinite):
         monitor.loss(value)
     assert (monitor.measures.nonfinite_losses, monitor.measures.nonfinite_loss_timestamp_seconds) == (2, 5.0)
-
-
-def test_a_monitor_that_is_only_made() -> None:
-    """TensorFlow still takes its settings, which it does before its first tensor only: strategies of many workers need that too."""
-    program = (
-        "import tensorflow as tf; from gpuwatch.tensorflow import process_monitor; process_monitor(); "
-        "cpu = tf.config.list_physical_devices('CPU')[0]; "
-        "tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2); "
-        "print(len(tf.config.list_logical_devices('CPU')))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.returncode) == ("2\n", 0), done.stderr
-
-
-def test_without_eager_execution_nothing_is_measured() -> None:
-    """Sessions of TensorFlow 1 train on, with one warning."""
-    program = (
-        "import tensorflow as tf; tf.compat.v1.disable_eager_execution(); from gpuwatch.tensorflow import process_monitor\n"
-        "monitor = process_monitor(); total = tf.constant(2) * 3\n"
-        "with tf.compat.v1.Session() as session, monitor.training():\n"
-        "    with monitor.step(): print(session.run(total))\n"
-        "    with monitor.validation(), monitor.checkpoint(): pass\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.returncode) == ("6\n", 0), done.stderr
-    assert done.stderr.count("gpuwatch cannot measure") == 1
 
 
 def test_elements_of_a_shape_that_nobody_knows() -> None:
